@@ -39,6 +39,12 @@ from bluebridge.device.rdma.ports.port import Port
 Row = dict[str, Any]
 """One object as values that JSON has; bytes, such as contexts, are hexadecimal digits."""
 
+_REGION = ("window", "second_type", "fast", "physical", "free", "length", "rights", "pd",
+           "page_shift", "pieces", "windows")  # fmt: skip
+
+MOST_ROWS = 256
+"""Objects of each kind that are kept; copying them takes a few milliseconds per function."""
+
 
 def queue_pair_row(qp: QueuePair | None) -> Row | None:
     """Return context, service, queues and unanswered requests of a queue pair."""
@@ -144,10 +150,6 @@ def region_row(region: MemoryRegion, entry: bytes) -> Row:
     }
 
 
-_REGION = ("window", "second_type", "fast", "physical", "free", "length", "rights", "pd",
-           "page_shift", "pieces", "windows")  # fmt: skip
-
-
 def port_row(port: Port, interface: InterfaceCounters) -> Row:
     """Return link, cable, addresses and counters of a port; it shares `interface` with others."""
     counters = ((str(index), asdict(interface.of(index))) for index in range(INTERFACE_COUNTERS))
@@ -199,10 +201,6 @@ def _infiniband(agent: PortAgent) -> Row:
         "pkeys": {str(i): pkey for i, pkey in enumerate(agent.pkeys) if pkey},
         "counters": asdict(agent.counters),
     }
-
-
-MOST_ROWS = 256
-"""Objects of each kind that are kept; copying them takes a few milliseconds per function."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,25 @@ _KINDS = {
     "seconds": "a number of seconds", "port": "a TCP port",
 }  # fmt: skip
 
+_DESCRIPTION = "A virtual PCIe lab: an emulated ConnectX-3 in each of two QEMU guests."
+_EPILOG = """\
+examples:
+  bluebridge up                                 two guests with an HCA each, until `down`
+  bluebridge run a -- lspci -vv                 a command in guest a
+  bluebridge cp results.txt a:/tmp/             files to a guest, and from it
+  bluebridge console b                          the serial console, Ctrl-] leaves it
+  bluebridge link a down                        pull the cable; `up` plugs it in again
+  bluebridge krping "server,addr=192.168.69.127,port=9999" \\
+                    "client,addr=192.168.69.127,port=9999,count=100,validate"
+  bluebridge log ~/.local/state/bluebridge/run-... --kind mmio,dma,irq --decode
+  bluebridge watch                              what crosses the bus right now
+  bluebridge doctor
+"""
+
+_TOOLS = "bluebridge.host_tools"
+
+_COMMANDS = f"{_TOOLS}.commands"
+
 
 class CommandParser(argparse.ArgumentParser):
     """An `ArgumentParser` whose errors are one line on standard error, and status 2."""
@@ -87,22 +106,6 @@ class CommandParser(argparse.ArgumentParser):
         return None
 
 
-_DESCRIPTION = "A virtual PCIe lab: an emulated ConnectX-3 in each of two QEMU guests."
-_EPILOG = """\
-examples:
-  bluebridge up                                 two guests with an HCA each, until `down`
-  bluebridge run a -- lspci -vv                 a command in guest a
-  bluebridge cp results.txt a:/tmp/             files to a guest, and from it
-  bluebridge console b                          the serial console, Ctrl-] leaves it
-  bluebridge link a down                        pull the cable; `up` plugs it in again
-  bluebridge krping "server,addr=192.168.69.127,port=9999" \\
-                    "client,addr=192.168.69.127,port=9999,count=100,validate"
-  bluebridge log ~/.local/state/bluebridge/run-... --kind mmio,dma,irq --decode
-  bluebridge watch                              what crosses the bus right now
-  bluebridge doctor
-"""
-
-
 class Subcommand(NamedTuple):
     """A command of `bluebridge`, with the names of its modules: they are imported when it is asked.
 
@@ -117,9 +120,6 @@ class Subcommand(NamedTuple):
     passes_on: bool = False
 
 
-_TOOLS = "bluebridge.host_tools"
-
-
 def _one(text: str, module: str, passes_on: bool = False) -> Subcommand:
     return Subcommand(text, module, module, passes_on)
 
@@ -131,7 +131,6 @@ def _beside(text: str, package: str) -> Subcommand:
     )
 
 
-_COMMANDS = f"{_TOOLS}.commands"
 GROUPS: dict[str, dict[str, Subcommand]] = {
     "lab: two guests and their hardware": {
         "up": Subcommand(

@@ -26,6 +26,13 @@ from bluebridge.host_tools.lab.roots import state_root
 
 SHELLS = ("bash", "zsh")
 
+_SEVERAL: dict[tuple[str, str], Collection[str]] = {
+    ("log", "kind"): KINDS,
+    ("link", "kind"): fault_words.KINDS,
+    ("link", "opcode"): (*Op.__members__, *fault_words.ANSWERS),
+}
+"""The words of options that take several with commas, by command and option."""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of the command."""
@@ -81,14 +88,6 @@ def _logs(prefix: str, **_: object) -> list[str]:
     """Return the folders of kept runs, and the folders that the typed path may lead to."""
     runs = [str(path) for path in sorted(state_root().glob("run-*"))]
     return [*runs, *argcomplete.completers.DirectoriesCompleter()(prefix)]
-
-
-_SEVERAL: dict[tuple[str, str], Collection[str]] = {
-    ("log", "kind"): KINDS,
-    ("link", "kind"): fault_words.KINDS,
-    ("link", "opcode"): (*Op.__members__, *fault_words.ANSWERS),
-}
-"""The words of options that take several with commas, by command and option."""
 
 
 def _several(known: Collection[str], prefix: str, **_: object) -> list[str]:

@@ -24,6 +24,8 @@ _MESSAGE_CHARS = 2000
 _LAST_CHARS = 4000
 """The characters at the end of a command's output among which its last line is looked for."""
 
+Progress = Callable[[str], None]
+
 
 def _message(text: str) -> str:
     if len(text) > 2 * _MESSAGE_CHARS:
@@ -89,9 +91,6 @@ def understood(said_by: str) -> Iterator[None]:
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         what = f"{said_by} printed no result that makes sense: {type(error).__name__}: {error}"
         raise LabError(what, "run it by hand in the guest") from None
-
-
-Progress = Callable[[str], None]
 
 
 class Reporter:

@@ -34,6 +34,23 @@ from bluebridge.host_tools.programs.ntb_clients import (
 )
 from bluebridge.printable import printable_lines
 
+_PATIENCE = 20.0
+_PAUSE = 0.1
+_BEFORE = 30
+"""The number of events before the copy among which the frame's header is looked for."""
+
+B_ADDRESS = ADDRESSES["b"]
+PAYLOAD = 3000
+FRAME = PAYLOAD + 8 + 20 + 14
+"""The bytes of a ping with headers; ntb_transport gives more than 1 KiB to the engine."""
+TRANSFER_MIB = 16
+RINGS = 0x11
+_DEVICES = "|".join(
+    f"{vendor:04x}:{device:04x}" for vendor, device in (*models.BY_PCI_ID, *ioat.PCI_IDS)
+)
+"""The PCI IDs of bridges and engines, as an extended regular expression."""
+PERF_CLIENT = clients.perf("use_dma=1 total_order=26")
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of the command."""
@@ -54,12 +71,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     demo.add_argument("--log", type=Path, metavar="DIR", help="folder for the bus log")
     demo.add_argument("--quiet", action="store_true", help="no progress on standard error")
-
-
-_PATIENCE = 20.0
-_PAUSE = 0.1
-_BEFORE = 30
-"""The number of events before the copy among which the frame's header is looked for."""
 
 
 def packet_lines(logs: Path, size: int, sender: str, receiver: str) -> list[str]:
@@ -119,19 +130,6 @@ def _header(events: Sequence[Event], sent: int, sender: str, size: int) -> int:
         if stored and event.device.startswith(f"{sender}."):
             return index
     return sent
-
-
-B_ADDRESS = ADDRESSES["b"]
-PAYLOAD = 3000
-FRAME = PAYLOAD + 8 + 20 + 14
-"""The bytes of a ping with headers; ntb_transport gives more than 1 KiB to the engine."""
-TRANSFER_MIB = 16
-RINGS = 0x11
-_DEVICES = "|".join(
-    f"{vendor:04x}:{device:04x}" for vendor, device in (*models.BY_PCI_ID, *ioat.PCI_IDS)
-)
-"""The PCI IDs of bridges and engines, as an extended regular expression."""
-PERF_CLIENT = clients.perf("use_dma=1 total_order=26")
 
 
 def link(guests: Guests) -> None:

@@ -31,6 +31,11 @@ Looks are counted, not seconds: these pass as well while the host gives this pro
 _PAUSE = 0.02
 """The seconds between two looks."""
 
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+_libc = ctypes.CDLL(None, use_errno=True)
+
+_SCRIPT = 'read -r _; rm -rf -- "$1"'
+
 
 def first(alarms: Iterable[Alarm]) -> LabError | None:
     """Return the message of the first alarm that has one; causes stand before their effects."""
@@ -90,10 +95,6 @@ class SideBySide:
             if self._failure is None:
                 self._failure = error
                 self._trouble = LabError(f"the other side failed: {error}")
-
-
-_PR_SET_PDEATHSIG = 1  # linux/prctl.h
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 def _die_with(parent: int, confine: Callable[[], None] | None) -> Callable[[], None]:
@@ -166,9 +167,6 @@ def stop(process: subprocess.Popen[bytes], grace: float = 5.0) -> int:
         except subprocess.TimeoutExpired:
             process.kill()
     return process.wait()
-
-
-_SCRIPT = 'read -r _; rm -rf -- "$1"'
 
 
 @contextlib.contextmanager

@@ -25,6 +25,12 @@ INDEX = re.compile(r"^'(?P<site>[^']+)/dists/(?P<suite>[^']+)/(?:In)?Release'", 
 CODENAMES = ("bullseye", "bookworm", "trixie", "forky", "duke", "sid")
 ALIASES = ("oldoldstable", "oldstable", "stable", "testing", "unstable")
 
+SUITE = "trixie"
+KEYRING_PACKAGE = "debian-archive-keyring"
+KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+URI_LINE = re.compile(r"^'[^']+' (?P<file>\S+) \d+", re.MULTILINE)
+LISTS_FRESH_SECONDS = 3600
+
 
 def choose(listing: str) -> str | None:
     """The Debian mirror among the addresses that `apt-get update --print-uris` prints.
@@ -61,13 +67,6 @@ def debian_mirror() -> str:
     if site is None:
         raise ImageError("apt's configuration names no Debian mirror", MEND)
     return site
-
-
-SUITE = "trixie"
-KEYRING_PACKAGE = "debian-archive-keyring"
-KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
-URI_LINE = re.compile(r"^'[^']+' (?P<file>\S+) \d+", re.MULTILINE)
-LISTS_FRESH_SECONDS = 3600
 
 
 class StaleVersions(ImageError):

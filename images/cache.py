@@ -18,6 +18,17 @@ import bluebridge
 from bluebridge.cache_root import cache_root
 from bluebridge.images.report import NO_ROOM, ImageError, of_system, say, step
 
+LEAST_BYTES = 128 << 20
+"""Free space on the disk of the cache with which a build may begin."""
+
+STATE = "state"
+"""Name of the migration file in a snapshot's folder: QEMU's `mapped-ram` format, sparse."""
+
+PACKAGE = Path(bluebridge.__file__).resolve().parent
+"""The folder `bluebridge`, with `device`, `guest`, `host_tools` and `images` in it."""
+HOME = PACKAGE.parent
+"""The folder that contains `bluebridge`: a checkout with `docs` and `build`, or site-packages."""
+
 
 def default_root() -> Path:
     """Return the folder `bluebridge.cache_root.cache_root` as a path."""
@@ -37,10 +48,6 @@ def file_digest(*paths: Path) -> str:
         content = path.read_bytes()
         digest.update(len(content).to_bytes(8, "little") + content)
     return digest.hexdigest()
-
-
-LEAST_BYTES = 128 << 20
-"""Free space on the disk of the cache with which a build may begin."""
 
 
 class Cache:
@@ -132,10 +139,6 @@ def _disk_errors(root: Path) -> Iterator[None]:
         raise of_system(error, root) from error
 
 
-STATE = "state"
-"""Name of the migration file in a snapshot's folder: QEMU's `mapped-ram` format, sparse."""
-
-
 @dataclass(frozen=True)
 class Snapshot:
     """The snapshot of a variant and its ingredients, whether it exists or not."""
@@ -182,9 +185,3 @@ class Snapshot:
             self.folder.rename(aside)
             self.cache.remove(aside)
         return not self.folder.exists()
-
-
-PACKAGE = Path(bluebridge.__file__).resolve().parent
-"""The folder `bluebridge`, with `device`, `guest`, `host_tools` and `images` in it."""
-HOME = PACKAGE.parent
-"""The folder that contains `bluebridge`: a checkout with `docs` and `build`, or site-packages."""

@@ -30,55 +30,6 @@ OWN = ("extensions.py", "guest_build.py", "mypyc_code.py", "recipes/recipe.py")
 COMPILE = ("-O1", "-fPIC", "-fno-strict-aliasing", "-U_FORTIFY_SOURCE", "-DNDEBUG", "-w")
 LINK = ("-shared", "-nostdlib", "-Wl,-s", "-Wl,-z,noseparate-code")
 
-
-def key(code: str) -> str:
-    """The key of the build of the sources whose own key is `code` (`overlay.code_key`)."""
-    here = Path(__file__).parent
-    return key_of(NAME, code, file_digest(*(here / name for name in OWN)))
-
-
-def present(cache: Cache, code: str) -> Path | None:
-    """Return the build of these sources, None if there is none or `BLUEBRIDGE_PURE` is set."""
-    if not wanted():
-        return None
-    folder = cache.folder(NAME, key(code))
-    return folder if folder.is_dir() else None
-
-
-def ensure(cache: Cache, code: str, headers: Path) -> Path:
-    """The build of these sources, made now if it is missing; raises `ImageError`.
-
-    `headers` is the folder of `PythonHeadersRecipe`.
-    """
-    return cache.ensure(NAME, key(code), lambda folder: build(folder, headers))
-
-
-def build(folder: Path, headers: Path) -> None:
-    """Make the extension modules in `folder`, each called by its full name; raises `ImageError`."""
-    compiler = extensions.compiler()
-    code = folder / "c"
-    code.mkdir()
-    command: list[str | Path] = [
-        sys.executable,
-        "-m",
-        "bluebridge.images.mypyc_code",
-        "guest",
-        code,
-    ]
-    run(command, what="mypyc", cwd=HOME, env={"PYTHONPATH": str(HOME)})
-    told = json.loads((code / TOLD).read_text())
-    includes = [code, Path(told["headers"]), *(headers / name for name in FOLDERS)]
-    words = [compiler, *COMPILE, *(f"-I{include}" for include in includes)]
-    extensions.build(told["modules"], partial(_compile, words), (compiler, *LINK), folder, SUFFIX)
-    shutil.rmtree(code)
-
-
-def _compile(words: Sequence[str], source: Path) -> Path:
-    made = source.with_suffix(".o")
-    run([*words, "-c", source, "-o", made], what=f"compile {source.name}")
-    return made
-
-
 GROUP = "bluebridge_guest"
 # A module that runs seldom stays a source: importing native code takes a guest longer than
 # importing byte code, since each page of it must be translated by the emulator first. So do modules
@@ -142,3 +93,51 @@ MODULES = tuple(
         "verbs.values",
     )
 )
+
+
+def key(code: str) -> str:
+    """The key of the build of the sources whose own key is `code` (`overlay.code_key`)."""
+    here = Path(__file__).parent
+    return key_of(NAME, code, file_digest(*(here / name for name in OWN)))
+
+
+def present(cache: Cache, code: str) -> Path | None:
+    """Return the build of these sources, None if there is none or `BLUEBRIDGE_PURE` is set."""
+    if not wanted():
+        return None
+    folder = cache.folder(NAME, key(code))
+    return folder if folder.is_dir() else None
+
+
+def ensure(cache: Cache, code: str, headers: Path) -> Path:
+    """The build of these sources, made now if it is missing; raises `ImageError`.
+
+    `headers` is the folder of `PythonHeadersRecipe`.
+    """
+    return cache.ensure(NAME, key(code), lambda folder: build(folder, headers))
+
+
+def build(folder: Path, headers: Path) -> None:
+    """Make the extension modules in `folder`, each called by its full name; raises `ImageError`."""
+    compiler = extensions.compiler()
+    code = folder / "c"
+    code.mkdir()
+    command: list[str | Path] = [
+        sys.executable,
+        "-m",
+        "bluebridge.images.mypyc_code",
+        "guest",
+        code,
+    ]
+    run(command, what="mypyc", cwd=HOME, env={"PYTHONPATH": str(HOME)})
+    told = json.loads((code / TOLD).read_text())
+    includes = [code, Path(told["headers"]), *(headers / name for name in FOLDERS)]
+    words = [compiler, *COMPILE, *(f"-I{include}" for include in includes)]
+    extensions.build(told["modules"], partial(_compile, words), (compiler, *LINK), folder, SUFFIX)
+    shutil.rmtree(code)
+
+
+def _compile(words: Sequence[str], source: Path) -> Path:
+    made = source.with_suffix(".o")
+    run([*words, "-c", source, "-o", made], what=f"compile {source.name}")
+    return made

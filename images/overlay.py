@@ -25,6 +25,15 @@ from bluebridge.images.unpack import foreign
 TRAILER = "TRAILER!!!"
 ALIGNMENT = 4
 
+HOME = "opt/bluebridge"
+PACKAGES = ("bluebridge/guest", "bluebridge/device/layout")
+COMPILED = "bluebridge/compiled_guest"
+"""The folder in which `bluebridge.guest.compiled` looks for compiled modules."""
+SINGLE = (
+    *("bluebridge/__init__.py", "bluebridge/cache_root.py", "bluebridge/compiled.py"),
+    *("bluebridge/hot_modules.py", "bluebridge/device/__init__.py"),
+)
+
 
 class CpioWriter:
     """Appends entries to `stream`; `close` writes the trailer. Owner is always root."""
@@ -100,16 +109,6 @@ class CpioWriter:
     def _padded(self, data: bytes) -> None:
         self._stream.write(data)
         self._stream.write(bytes(-len(data) % ALIGNMENT))
-
-
-HOME = "opt/bluebridge"
-PACKAGES = ("bluebridge/guest", "bluebridge/device/layout")
-COMPILED = "bluebridge/compiled_guest"
-"""The folder in which `bluebridge.guest.compiled` looks for compiled modules."""
-SINGLE = (
-    *("bluebridge/__init__.py", "bluebridge/cache_root.py", "bluebridge/compiled.py"),
-    *("bluebridge/hot_modules.py", "bluebridge/device/__init__.py"),
-)
 
 
 def build(destination: Path, root: Path, initrd: Path) -> Path:

@@ -14,6 +14,42 @@ from pathlib import Path
 NO_ROOM = "free some space, or set BLUEBRIDGE_CACHE to a folder on another disk"
 ELSEWHERE = "set BLUEBRIDGE_CACHE to a folder of yours"
 
+OTHER_MIRROR = "check the network, or name another mirror in BLUEBRIDGE_MIRROR"
+
+NO_MOUNT_POINT = "cannot change root filesystem propagation"
+"""The message of `unshare` where `/` is no mount point: nothing can be mounted there in private."""
+_REASONS = (
+    (("No space left on device",), "the disk is full", NO_ROOM),
+    (
+        ("CERTIFICATE_VERIFY_FAILED",),
+        "the package index shows a certificate nobody here trusts",
+        "name the file of your network's certificates in PIP_CERT",
+    ),
+    (
+        (
+            *("NewConnectionError", "ConnectTimeoutError", "ConnectionError", "ReadTimeout"),
+            *("ProxyError", "name resolution", "Name or service not known"),
+        ),
+        "the package index cannot be reached",
+        "check the network, or name another index in PIP_INDEX_URL",
+    ),
+    (
+        (
+            *("Could not resolve", "Temporary failure resolving", "Could not connect"),
+            *("Unable to connect", "Connection timed out", "Connection failed"),
+            "Network is unreachable",
+        ),
+        "the package mirror cannot be reached",
+        OTHER_MIRROR,
+    ),
+    (
+        (NO_MOUNT_POINT,),
+        "/ is no mount point, as in a plain chroot",
+        "run `mount --bind DIR DIR` before `chroot DIR`, or enter it by pivot_root",
+    ),
+)
+"""What programs print (pip before apt), what that means, and what mends it."""
+
 
 class ImageError(Exception):
     """Something that the project uses is missing or failed.
@@ -67,43 +103,6 @@ def exit_status(action: Callable[[], None]) -> int:
         print("images: stopped", file=sys.stderr)
         return 130
     return 0
-
-
-OTHER_MIRROR = "check the network, or name another mirror in BLUEBRIDGE_MIRROR"
-
-NO_MOUNT_POINT = "cannot change root filesystem propagation"
-"""The message of `unshare` where `/` is no mount point: nothing can be mounted there in private."""
-_REASONS = (
-    (("No space left on device",), "the disk is full", NO_ROOM),
-    (
-        ("CERTIFICATE_VERIFY_FAILED",),
-        "the package index shows a certificate nobody here trusts",
-        "name the file of your network's certificates in PIP_CERT",
-    ),
-    (
-        (
-            *("NewConnectionError", "ConnectTimeoutError", "ConnectionError", "ReadTimeout"),
-            *("ProxyError", "name resolution", "Name or service not known"),
-        ),
-        "the package index cannot be reached",
-        "check the network, or name another index in PIP_INDEX_URL",
-    ),
-    (
-        (
-            *("Could not resolve", "Temporary failure resolving", "Could not connect"),
-            *("Unable to connect", "Connection timed out", "Connection failed"),
-            "Network is unreachable",
-        ),
-        "the package mirror cannot be reached",
-        OTHER_MIRROR,
-    ),
-    (
-        (NO_MOUNT_POINT,),
-        "/ is no mount point, as in a plain chroot",
-        "run `mount --bind DIR DIR` before `chroot DIR`, or enter it by pivot_root",
-    ),
-)
-"""What programs print (pip before apt), what that means, and what mends it."""
 
 
 def run(

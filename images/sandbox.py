@@ -45,6 +45,13 @@ wait $! || exit {COMMAND_FAILED}
 """Process 1 of its namespace: when it ends, all processes in there are killed. Nothing is written
 to its standard input; its end means that the caller has ended."""
 
+_NO_CAPABILITIES = ("--bounding-set=-all", "--inh-caps=-all", "--no-new-privs")
+
+SAFE = re.compile(r"[\w./+@%-]+", re.ASCII)
+"""Paths that kbuild can build in: it supports neither blanks nor colons."""
+RESERVED = (*SYSTEM, "symvers", "module")
+NOT_COPIED = {".git", ".svn", ".hg", "modules.order", "Module.symvers", ".tmp_versions"}
+
 
 @dataclass(frozen=True)
 class Launcher:
@@ -55,9 +62,6 @@ class Launcher:
     """User that the build runs as, as the caller's user namespace numbers it."""
     privileges: tuple[str, ...]
     """Arguments of `setpriv` inside."""
-
-
-_NO_CAPABILITIES = ("--bounding-set=-all", "--inh-caps=-all", "--no-new-privs")
 
 
 def _become(uid: int) -> tuple[str, ...]:
@@ -140,12 +144,6 @@ def run(
         last = (output.strip().splitlines() or [f"status {process.returncode}"])[-1]
         raise ImageError(f"the build's sandbox failed: {last}", "see that message")
     return process.returncode == 0, output
-
-
-SAFE = re.compile(r"[\w./+@%-]+", re.ASCII)
-"""Paths that kbuild can build in: it supports neither blanks nor colons."""
-RESERVED = (*SYSTEM, "symvers", "module")
-NOT_COPIED = {".git", ".svn", ".hg", "modules.order", "Module.symvers", ".tmp_versions"}
 
 
 def sandbox_path(folder: Path) -> Path:

@@ -21,6 +21,16 @@ from bluebridge.images.report import ImageError, run
 MERGED = ("bin", "sbin", "lib", "lib64")
 LIBRARIES = "usr/lib/x86_64-linux-gnu"
 
+BLOCK = 512
+"""Bytes of a block, as `st_blocks` counts them."""
+
+MAGIC = b"\x7fELF\x02\x01"
+HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
+SEGMENT = struct.Struct("<IIQQQQQQ")
+ENTRY = struct.Struct("<qQ")
+PT_LOAD, PT_DYNAMIC = 1, 2
+DT_NULL, DT_NEEDED, DT_STRTAB = 0, 1, 5
+
 
 def unpack(packages: Iterable[Path], root: Path) -> None:
     """Unpack Debian packages into `root` as one merged-/usr tree; no maintainer script runs."""
@@ -78,10 +88,6 @@ def decompress(data: bytes) -> bytes:
     raise ImageError("a compressed file of the kernel package is of an unknown kind", "report it")
 
 
-BLOCK = 512
-"""Bytes of a block, as `st_blocks` counts them."""
-
-
 def tree_size(root: Path) -> int:
     """Bytes that a file, or all plain files below `root`, take on the disk; holes take none."""
     if not root.is_dir():
@@ -91,14 +97,6 @@ def tree_size(root: Path) -> int:
         for folder, _, names in os.walk(root)
         for name in names
     )
-
-
-MAGIC = b"\x7fELF\x02\x01"
-HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
-SEGMENT = struct.Struct("<IIQQQQQQ")
-ENTRY = struct.Struct("<qQ")
-PT_LOAD, PT_DYNAMIC = 1, 2
-DT_NULL, DT_NEEDED, DT_STRTAB = 0, 1, 5
 
 
 def needed(path: Path) -> list[str]:

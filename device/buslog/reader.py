@@ -24,6 +24,34 @@ from bluebridge.printable import printable
 
 MMIO = frozenset((Kind.MMIO_READ, Kind.MMIO_WRITE))
 
+Head = tuple[int, int, int, int, int]
+"""Number of an event, ns since the log began, numbers of device and kind, length in bytes."""
+_Item = TypeVar("_Item")
+
+MOST_META: Final = 1 << 20
+"""Bytes of a meta file that are read."""
+PART_BYTES: Final = 1 << 18
+"""Bytes of a segment that are read at once."""
+MOST_KEPT: Final = MOST_CAPTURE + 1024
+"""Upper bound for the bytes kept of one event, with the headers of a message."""
+MOST_LENGTH: Final = 1 << 31
+"""Upper bound for the length of one event in bytes.
+
+No queue pair can be told to send longer messages (`msg_max`).
+"""
+
+_HEAD: Final = Struct("<QBB14xII8x")
+"""The fields of `RECORD` that `Head` has, and the number of captured bytes."""
+_KIND_AND_KEPT: Final = Struct("<9xB18xI8x")
+"""The fields of `RECORD` for kind and number of captured bytes."""
+_MARK: Final[int] = Fact.MARK.value
+_GUEST_MARK: Final[int] = Fact.GUEST_MARK.value
+_NO_KINDS: set[int] = set()
+_TELLING: Final = frozenset(map(int, TELLING))
+_FACTS: Final = {fact.value: fact for fact in Fact}
+_KINDS: Final = {int(kind): kind for kind in Kind}
+_WHATS: Final = {int(what): what for what in What}
+
 
 @dataclass(frozen=True, slots=True)
 class Filter:
@@ -118,9 +146,6 @@ class Event:
         return "" if self.told is None else self.told.text
 
 
-Head = tuple[int, int, int, int, int]
-"""Number of an event, ns since the log began, numbers of device and kind, length in bytes."""
-_Item = TypeVar("_Item")
 _Records = Callable[[Path, int, bytes, int, RawFilter | None], Iterator[_Item]]
 
 
@@ -335,29 +360,6 @@ class LogReader:
 
 
 _EVERYTHING: Final = Filter()
-MOST_META: Final = 1 << 20
-"""Bytes of a meta file that are read."""
-PART_BYTES: Final = 1 << 18
-"""Bytes of a segment that are read at once."""
-MOST_KEPT: Final = MOST_CAPTURE + 1024
-"""Upper bound for the bytes kept of one event, with the headers of a message."""
-MOST_LENGTH: Final = 1 << 31
-"""Upper bound for the length of one event in bytes.
-
-No queue pair can be told to send longer messages (`msg_max`).
-"""
-
-_HEAD: Final = Struct("<QBB14xII8x")
-"""The fields of `RECORD` that `Head` has, and the number of captured bytes."""
-_KIND_AND_KEPT: Final = Struct("<9xB18xI8x")
-"""The fields of `RECORD` for kind and number of captured bytes."""
-_MARK: Final[int] = Fact.MARK.value
-_GUEST_MARK: Final[int] = Fact.GUEST_MARK.value
-_NO_KINDS: set[int] = set()
-_TELLING: Final = frozenset(map(int, TELLING))
-_FACTS: Final = {fact.value: fact for fact in Fact}
-_KINDS: Final = {int(kind): kind for kind in Kind}
-_WHATS: Final = {int(what): what for what in What}
 
 
 def _told(kind: int, number: int, data: bytes) -> Told:

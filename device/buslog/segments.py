@@ -38,6 +38,9 @@ TOTAL_BYTES: Final = 256 << 20
 LEAST_SEGMENTS: Final = 4
 """Least number of segments of a full log, so that at most a quarter is deleted at once."""
 
+MOST_BYTES: Final = 64 << 20
+"""Bytes that may be handed over and not yet written; batches beyond it are lost."""
+
 
 class Batch(NamedTuple):
     """Records that are written together: their number, the monotonic time of the first in ns."""
@@ -248,10 +251,6 @@ def _write_all(file: BinaryIO, data: bytes) -> None:
     while left:
         written = file.write(left)
         left = left[written:]
-
-
-MOST_BYTES: Final = 64 << 20
-"""Bytes that may be handed over and not yet written; batches beyond it are lost."""
 
 
 class Background:

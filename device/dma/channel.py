@@ -21,6 +21,16 @@ from bluebridge.device.pci.bus import DmaError
 from bluebridge.device.pci.fault_point import FaultPoint
 from bluebridge.device.pci.host import CLOSED, MasterBus, Place, clip
 
+COUNT_MASK: Final = 0xFFFF
+LONGEST: Final = 1 << TRANSFER_CAPACITY
+_ENTRY: Final = struct.Struct("<IIQQQ")
+"""The beginning of a descriptor: size, flags, source, destination, address of the next one."""
+_INTERRUPT: Final = 1 << DESCRIPTOR.field("interrupt").low
+_COMPLETION_WRITE: Final = 1 << DESCRIPTOR.field("completion_write").low
+_NULL: Final = 1 << DESCRIPTOR.field("null").low
+_OPERATION: Final = DESCRIPTOR.field("operation").low
+_COPY: Final = int(Operation.COPY)
+
 
 class CopyFault(Exception):
     """An address of a copy at which no device or memory answers."""
@@ -122,17 +132,6 @@ class Copier:
         if place.far is not None and place.view is not None:
             bus, beyond = place.far
             bus.note_dma(kind, beyond, len(data), data, What.WINDOW, channel)
-
-
-COUNT_MASK: Final = 0xFFFF
-LONGEST: Final = 1 << TRANSFER_CAPACITY
-_ENTRY: Final = struct.Struct("<IIQQQ")
-"""The beginning of a descriptor: size, flags, source, destination, address of the next one."""
-_INTERRUPT: Final = 1 << DESCRIPTOR.field("interrupt").low
-_COMPLETION_WRITE: Final = 1 << DESCRIPTOR.field("completion_write").low
-_NULL: Final = 1 << DESCRIPTOR.field("null").low
-_OPERATION: Final = DESCRIPTOR.field("operation").low
-_COPY: Final = int(Operation.COPY)
 
 
 class DmaChannel:

@@ -44,6 +44,12 @@ from bluebridge.device.rdma.work import ReceiveWork
 Plan = list[tuple[bytes, Sequence[Run]]]
 """Frames, each with the memory it goes to."""
 
+_TYPE_OFFSET: Final = 12
+_ROCE: Final = ETHERTYPE_ROCE.to_bytes(2, "big")
+_MAC_CONTROL: Final = ETHERTYPE_MAC_CONTROL.to_bytes(2, "big")
+_TAG_KINDS: Final = dict(zip(VLAN_TAG_TYPES, (CUSTOMER_TAG, SERVICE_TAG), strict=True))
+_ANY_IP: Final = IS_IPV4 | IS_IPV6
+
 
 class Batch:
     """Frames for the ring of `qp`, with the verdicts for their completions."""
@@ -163,13 +169,6 @@ def _fits(entry: ReceiveWork, length: int) -> bool:
     if sges and sges[0][2] >= length:
         return True
     return length <= sum(sge[2] for sge in sges)
-
-
-_TYPE_OFFSET: Final = 12
-_ROCE: Final = ETHERTYPE_ROCE.to_bytes(2, "big")
-_MAC_CONTROL: Final = ETHERTYPE_MAC_CONTROL.to_bytes(2, "big")
-_TAG_KINDS: Final = dict(zip(VLAN_TAG_TYPES, (CUSTOMER_TAG, SERVICE_TAG), strict=True))
-_ANY_IP: Final = IS_IPV4 | IS_IPV6
 
 
 class FrameReceiver:

@@ -45,6 +45,19 @@ OUTER_BITS: Final = VXLAN - 1
 
 BY_ADDRESS, BY_LINK, BY_TRANSPORT, BY_INNER = range(4)
 
+MAX_EQUAL_RULES: Final = 24
+"""Most queue pairs that equal rules may name: Linux has entries of 128 bytes for so many."""
+MAX_MASKS: Final = 32
+"""Different masks of the rules of a port: each costs a look at every packet, some 0.1 us, which the
+sender's `pairs.costs` have to cover."""
+
+_SEQUENCE_BITS: Final = 48
+_MIDDLE: Final = 1 << _SEQUENCE_BITS - 1
+_TAG_BITS: Final = 0xFFFF << VLAN
+
+Member = tuple[int, bool]
+"""The number of a queue pair, and whether it refuses packets that it sent itself."""
+
 
 def depth_of(mask: int) -> int:
     """Return how far into a frame the fields of a mask lie.
@@ -90,20 +103,6 @@ class Rule:
     allow_loopback: bool
     exclusive: bool
     last_first: bool
-
-
-MAX_EQUAL_RULES: Final = 24
-"""Most queue pairs that equal rules may name: Linux has entries of 128 bytes for so many."""
-MAX_MASKS: Final = 32
-"""Different masks of the rules of a port: each costs a look at every packet, some 0.1 us, which the
-sender's `pairs.costs` have to cover."""
-
-_SEQUENCE_BITS: Final = 48
-_MIDDLE: Final = 1 << _SEQUENCE_BITS - 1
-_TAG_BITS: Final = 0xFFFF << VLAN
-
-Member = tuple[int, bool]
-"""The number of a queue pair, and whether it refuses packets that it sent itself."""
 
 
 class Entry:

@@ -5,14 +5,6 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final
 
-
-class LinkLayer(StrEnum):
-    """The link layer of a port and its cable."""
-
-    ETHERNET = "ethernet"
-    INFINIBAND = "infiniband"
-
-
 LID_SIZE: Final = 2
 PERMISSIVE: Final = b"\xff\xff"
 """The LID that addresses the other end of the cable (InfiniBand vol. 1, 4.1.3)."""
@@ -21,6 +13,13 @@ FIRST_GROUP_LID: Final = 0xC000
 
 _GROUP_BIT: Final = 1  # of the first byte of a MAC address: broadcast or multicast
 _GROUP_BYTE: Final = FIRST_GROUP_LID >> 8
+
+
+class LinkLayer(StrEnum):
+    """The link layer of a port and its cable."""
+
+    ETHERNET = "ethernet"
+    INFINIBAND = "infiniband"
 
 
 def is_group(address: bytes) -> bool:

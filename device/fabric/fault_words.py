@@ -4,15 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-
-class Word(NamedTuple):
-    """A condition that a rule can have: `name=value`, its form and its meaning."""
-
-    name: str
-    form: str
-    meaning: str
-
-
 DRIVEN = "a driver had initialised it"
 UNDRIVEN = "no driver had initialised it"
 """Answer of `fault` when no INIT_HCA was in force, so that nobody may notice the fault."""
@@ -36,6 +27,15 @@ VALUED = (*TIMED, "rewrite", "rate")
 
 KINDS = ("request", "response", "datagram", "frames", "packet")
 ANSWERS = ("ACK", "NAK", "RNR_NAK", "READ_RESPONSE", "ATOMIC_RESPONSE")
+
+
+class Word(NamedTuple):
+    """A condition that a rule can have: `name=value`, its form and its meaning."""
+
+    name: str
+    form: str
+    meaning: str
+
 
 WORDS = (
     Word("direction", "in|out|both", "into the port, out of it, or both (default)"),

@@ -15,6 +15,12 @@ from bluebridge.device.layout.net.ethernet import NO_VLAN
 from bluebridge.device.layout.net.roce import DEFAULT_PKEY, Op
 from bluebridge.device.packets.transport import TransportPacket
 
+Payload = Sequence[memoryview]
+"""The bytes of a message in order, as views of the sender's memory.
+
+`fabric.interface` says for how long they are valid.
+"""
+
 
 @dataclass(slots=True)
 class Route:
@@ -33,13 +39,6 @@ class Route:
     roce: int = 1  # version: 1 is Ethertype 0x8915, 2 is UDP
     image: bytes = field(default=b"", compare=False, repr=False)  # what the capture makes of it
     overhead: int = field(default=0, compare=False, repr=False)  # `sizes`: bytes before the BTH
-
-
-Payload = Sequence[memoryview]
-"""The bytes of a message in order, as views of the sender's memory.
-
-`fabric.interface` says for how long they are valid.
-"""
 
 
 @dataclass(slots=True)

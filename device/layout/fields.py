@@ -25,6 +25,9 @@ class Access(StrEnum):
     W1C = "w1c"
 
 
+Value = int | bytes
+
+
 @dataclass(frozen=True, slots=True)
 class Field:
     """One value inside a structure.
@@ -91,9 +94,6 @@ def u64(name: str, offset: int, doc: str = "") -> Field:
 def raw(name: str, offset: int, length: int, doc: str = "") -> Field:
     """Make a field of `length` bytes that is read and written as bytes."""
     return Field(name, offset, length, length * 8 - 1, 0, doc, raw=True)
-
-
-Value = int | bytes
 
 
 class Struct:

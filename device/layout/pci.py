@@ -70,6 +70,62 @@ HEADER = Struct(
     order="little",
 )
 
+SERIAL_NUMBER = Struct(
+    "SERIAL",
+    12,
+    bits("extended_id", 0, 4, 15, 0, "capability"),
+    bits("extended_version", 0, 4, 19, 16),
+    bits("extended_next", 0, 4, 31, 20, "offset of the next extended capability"),
+    u32("low", 4, "lower half of the EUI-64"),
+    u32("high", 8, "its upper half"),
+    source="PCI Express base 3.0, 7.12",
+    order="little",
+)
+
+VPD_OFFSET = 0x48
+GATEWAY_ADDRESS = 0x58
+GATEWAY_DATA = 0x5C
+BOARD_REGISTERS: tuple[tuple[int, int, str], ...] = (
+    (VPD_OFFSET, 1, "VPD id"),
+    (VPD_OFFSET + 1, 1, "VPD next"),
+    (VPD_OFFSET + 2, 2, "VPD address"),
+    (VPD_OFFSET + 4, 4, "VPD word"),
+    (GATEWAY_ADDRESS, 4, "BAR0 gateway address"),
+    (GATEWAY_DATA, 4, "BAR0 gateway data"),
+)
+"""Offset, bytes and name of what only adapters have: vital product data, and a way to BAR0 through
+configuration space, which tools use (mstflint `mtcr_ul/mtcr_ul_com.c: mtcr_pciconf_mread4_old`)."""
+
+REGISTER_NAMES: dict[tuple[str, int], str] = {
+    ("PM", 2): "capabilities",
+    ("PM", 4): "control and status",
+    ("MSI-X", 2): "message control",
+    ("PCIe", 0x02): "capabilities",
+    ("PCIe", 0x04): "device capabilities",
+    ("PCIe", 0x0C): "link capabilities",
+    ("PCIe", 0x12): "link status",
+    ("PCIe", 0x24): "device capabilities 2",
+    ("PCIe", 0x2C): "link capabilities 2",
+}
+"""Names of registers of which only the bits are declared above.
+
+The key is capability and offset in it.
+"""
+
+PORT_REGISTERS: dict[tuple[str, int], tuple[int, str]] = {
+    ("PCIe", 0x14): (4, "slot capabilities"),
+    ("PCIe", 0x18): (2, "slot control"),
+    ("PCIe", 0x1A): (2, "slot status"),
+    ("PCIe", 0x1C): (2, "root control"),
+    ("PCIe", 0x1E): (2, "root capabilities"),
+    ("PCIe", 0x20): (4, "root status"),
+    ("PCIe", 0x34): (4, "slot capabilities 2"),
+    ("PCIe", 0x38): (2, "slot control 2"),
+    ("PCIe", 0x3A): (2, "slot status 2"),
+}
+"""Registers of ports, which an endpoint has as zeros and drivers read: bytes and names, by the same
+(PCI Express base 3.0, 7.8)."""
+
 
 def _head() -> list[Field]:
     return [u8("id", 0, "capability"), u8("next", 1, "offset of the next capability")]
@@ -147,17 +203,6 @@ VPD_CAPABILITY = Struct(
     order="little",
 )
 
-SERIAL_NUMBER = Struct(
-    "SERIAL",
-    12,
-    bits("extended_id", 0, 4, 15, 0, "capability"),
-    bits("extended_version", 0, 4, 19, 16),
-    bits("extended_next", 0, 4, 31, 20, "offset of the next extended capability"),
-    u32("low", 4, "lower half of the EUI-64"),
-    u32("high", 8, "its upper half"),
-    source="PCI Express base 3.0, 7.12",
-    order="little",
-)
 
 CAPABILITIES: dict[int, tuple[str, Struct]] = {
     0x40: ("PM", PM_CAPABILITY),
@@ -168,47 +213,3 @@ CAPABILITIES: dict[int, tuple[str, Struct]] = {
 
 They are those of a ConnectX-3, which has two more parts in between: `BOARD_REGISTERS`.
 """
-
-VPD_OFFSET = 0x48
-GATEWAY_ADDRESS = 0x58
-GATEWAY_DATA = 0x5C
-BOARD_REGISTERS: tuple[tuple[int, int, str], ...] = (
-    (VPD_OFFSET, 1, "VPD id"),
-    (VPD_OFFSET + 1, 1, "VPD next"),
-    (VPD_OFFSET + 2, 2, "VPD address"),
-    (VPD_OFFSET + 4, 4, "VPD word"),
-    (GATEWAY_ADDRESS, 4, "BAR0 gateway address"),
-    (GATEWAY_DATA, 4, "BAR0 gateway data"),
-)
-"""Offset, bytes and name of what only adapters have: vital product data, and a way to BAR0 through
-configuration space, which tools use (mstflint `mtcr_ul/mtcr_ul_com.c: mtcr_pciconf_mread4_old`)."""
-
-REGISTER_NAMES: dict[tuple[str, int], str] = {
-    ("PM", 2): "capabilities",
-    ("PM", 4): "control and status",
-    ("MSI-X", 2): "message control",
-    ("PCIe", 0x02): "capabilities",
-    ("PCIe", 0x04): "device capabilities",
-    ("PCIe", 0x0C): "link capabilities",
-    ("PCIe", 0x12): "link status",
-    ("PCIe", 0x24): "device capabilities 2",
-    ("PCIe", 0x2C): "link capabilities 2",
-}
-"""Names of registers of which only the bits are declared above.
-
-The key is capability and offset in it.
-"""
-
-PORT_REGISTERS: dict[tuple[str, int], tuple[int, str]] = {
-    ("PCIe", 0x14): (4, "slot capabilities"),
-    ("PCIe", 0x18): (2, "slot control"),
-    ("PCIe", 0x1A): (2, "slot status"),
-    ("PCIe", 0x1C): (2, "root control"),
-    ("PCIe", 0x1E): (2, "root capabilities"),
-    ("PCIe", 0x20): (4, "root status"),
-    ("PCIe", 0x34): (4, "slot capabilities 2"),
-    ("PCIe", 0x38): (2, "slot control 2"),
-    ("PCIe", 0x3A): (2, "slot status 2"),
-}
-"""Registers of ports, which an endpoint has as zeros and drivers read: bytes and names, by the same
-(PCI Express base 3.0, 7.8)."""

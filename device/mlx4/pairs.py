@@ -41,6 +41,25 @@ from bluebridge.device.rdma.vocabulary import Role
 
 PAGE_MASK: Final = ~7
 
+ETHERNET_MTU_MSGMAX: Final = 0xFF
+
+_ROLES: Final = {
+    int(ServiceType.RC): Role.RC,
+    int(ServiceType.UC): Role.UC,
+    int(ServiceType.UD): Role.UD,
+    int(ServiceType.XRC): Role.XRC,
+}
+
+HASH_XOR: Final = 0
+_HASHED: Final = {
+    int(RssFlag.IPV4): HASH_IPV4,
+    int(RssFlag.IPV6): HASH_IPV6,
+    int(RssFlag.TCP_IPV4): HASH_TCP_IPV4,
+    int(RssFlag.TCP_IPV6): HASH_TCP_IPV6,
+    int(RssFlag.UDP_IPV4): HASH_UDP_IPV4,
+    int(RssFlag.UDP_IPV6): HASH_UDP_IPV6,
+}
+
 
 class HcaPair(QueuePair):
     """A queue pair of one HCA; `context` is the QPC as merged so far, `uar` its doorbell page."""
@@ -163,17 +182,6 @@ def _has_receive_queue(context: bytes | bytearray, role: Role) -> bool:
     return role is not Role.ETHERNET or bool(sized) or not get(context, "log_sq_size")
 
 
-ETHERNET_MTU_MSGMAX: Final = 0xFF
-
-
-_ROLES: Final = {
-    int(ServiceType.RC): Role.RC,
-    int(ServiceType.UC): Role.UC,
-    int(ServiceType.UD): Role.UD,
-    int(ServiceType.XRC): Role.XRC,
-}
-
-
 def role_of(qpn: int, context: bytes | bytearray, special_base: int) -> Role:
     """Return the role in a context; raises `CommandError` for services that are not offered.
 
@@ -194,17 +202,6 @@ def role_of(qpn: int, context: bytes | bytearray, special_base: int) -> Role:
     # a hidden GSI queue pair of RoCE v2 has a general number and a limit on its messages
     full = QPC.get(context, "mtu_msgmax")
     return Role.ETHERNET if full in (ETHERNET_MTU_MSGMAX, 0) else Role.GSI
-
-
-HASH_XOR: Final = 0
-_HASHED: Final = {
-    int(RssFlag.IPV4): HASH_IPV4,
-    int(RssFlag.IPV6): HASH_IPV6,
-    int(RssFlag.TCP_IPV4): HASH_TCP_IPV4,
-    int(RssFlag.TCP_IPV6): HASH_TCP_IPV6,
-    int(RssFlag.UDP_IPV4): HASH_UDP_IPV4,
-    int(RssFlag.UDP_IPV6): HASH_UDP_IPV6,
-}
 
 
 def spreader_of(context: bytes | bytearray) -> Spreader:

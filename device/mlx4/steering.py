@@ -44,6 +44,11 @@ _WANTED: Final[dict[RuleHeader, tuple[int, dict[str, int]]]] = {
 _OUTER_ONLY: Final = frozenset((RuleHeader.INFINIBAND, RuleHeader.VXLAN))
 _MODES: Final = {int(mode): RuleMode[mode.name] for mode in CardMode}
 
+_KINDS: Final = frozenset(int(kind) for kind in RULE_HEADERS)
+
+MAX_RULES: Final = 1 << 16
+"""Most rules at a time: Linux asks INIT_HCA for 2^17 (MLX4_FS_NUM_MCG), whatever is offered."""
+
 
 class Match:
     """The match of a rule: packets whose number (`device.ethernet.rules`) has `value` in `mask`.
@@ -124,13 +129,6 @@ def _match(raw: bytes) -> Match:
         match.add(RuleHeader(kind), raw[position : position + size])
         position += size
     return match
-
-
-_KINDS: Final = frozenset(int(kind) for kind in RULE_HEADERS)
-
-
-MAX_RULES: Final = 1 << 16
-"""Most rules at a time: Linux asks INIT_HCA for 2^17 (MLX4_FS_NUM_MCG), whatever is offered."""
 
 
 class Registrations:

@@ -39,6 +39,9 @@ peer's window up again (switchtec_ntb_reinit_peer).
 
 Register = Callable[[str], int]
 
+LONGEST_SECONDS = 2.0
+"""Seconds for which doorbells wait at most for a driver's message that it saw the link."""
+
 
 class Inbox:
     """The message slots of one partition.
@@ -140,10 +143,6 @@ class Inbox:
             self._interrupt(slot)
         if untaken:
             self._remind_later(left - 1)
-
-
-LONGEST_SECONDS = 2.0
-"""Seconds for which doorbells wait at most for a driver's message that it saw the link."""
 
 
 class DoorbellGate:

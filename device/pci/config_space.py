@@ -15,6 +15,9 @@ from bluebridge.device.pyvfio_user import ConfigSpace
 
 LANES: Final = 8
 
+_FIRST: Final = layout.HEADER.field("bar0").offset
+_END: Final = layout.HEADER.field("bar5").offset + 4
+
 
 @dataclass(frozen=True, slots=True)
 class Bar:
@@ -246,10 +249,6 @@ def _add_bar(config: EndpointConfig, bar: Bar) -> None:
     config.set_bar(bar.index, bar.size, low)
     if bar.wide:
         config.set(0x10 + 4 * (bar.index + 1), "<I", 0, writable=(-bar.size >> 32) & 0xFFFFFFFF)
-
-
-_FIRST: Final = layout.HEADER.field("bar0").offset
-_END: Final = layout.HEADER.field("bar5").offset + 4
 
 
 class BarDecoder:

@@ -48,6 +48,8 @@ _DMA_READ: Final = int(Kind.DMA_READ)
 _DMA_WRITE: Final = int(Kind.DMA_WRITE)
 _WINDOW: Final = int(What.WINDOW)
 
+__all__ = ["Bar", "DmaError", "Endpoint", "Identity"]
+
 
 class Endpoint:
     """One PCI function; implements `HostBus` for the model given to `plug`."""
@@ -312,6 +314,3 @@ class Endpoint:
 
     def call_next_turn(self, action: Callable[[], None]) -> None:
         self._loop.call_next_turn(action)
-
-
-__all__ = ["Bar", "DmaError", "Endpoint", "Identity"]

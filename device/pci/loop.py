@@ -23,6 +23,18 @@ NOTE_SECONDS: Final = 0.01
 The processor time that is logged for a slow call may be too high by this much.
 """
 
+log: Final = logging.getLogger(__name__)
+
+Action = Callable[[], None]
+
+SOON_SECONDS: Final = 0.002
+"""Seconds for which due calls run before sockets are served; one call may take longer."""
+
+WAKING: Final = 4096
+"""Bytes read from the wake-up pipe at once; each signal and each `stop` writes one byte."""
+FEW_TIMERS: Final = 64
+"""Number of cancelled timers up to which they are not removed before they are due."""
+
 
 class Watchdog:
     """Logs slow calls of the loop, which reports its turns and its slow calls to this object.
@@ -87,19 +99,6 @@ def _name(action: Callable[[], None]) -> str:
     owner = getattr(action, "__self__", None)
     device = getattr(owner, "name", None)
     return f"{function} of {device}" if isinstance(device, str) else function
-
-
-log: Final = logging.getLogger(__name__)
-
-Action = Callable[[], None]
-
-SOON_SECONDS: Final = 0.002
-"""Seconds for which due calls run before sockets are served; one call may take longer."""
-
-WAKING: Final = 4096
-"""Bytes read from the wake-up pipe at once; each signal and each `stop` writes one byte."""
-FEW_TIMERS: Final = 64
-"""Number of cancelled timers up to which they are not removed before they are due."""
 
 
 class LoopTimer:

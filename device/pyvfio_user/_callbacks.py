@@ -14,6 +14,16 @@ from .constants import LOG_DEBUG, LOG_EMERGENCY
 ALL_LOGGED: Final = 100
 """Repetitions below this number are all logged."""
 
+log: Final = logging.getLogger(__name__)
+library_log: Final = logging.getLogger(f"{__name__.rpartition('.')[0]}.library")
+
+Read = Callable[[int, int], bytes]
+Write = Callable[[int, bytes], None]
+Run = Callable[[int, bytes, int], None]
+Raised = tuple[type[BaseException], BaseException, TracebackType | None]
+
+_MOST_ERRNO: Final = 4096
+
 
 class Throttle:
     """Counts repetitions: the first 99 are logged, then those whose number is a power of two."""
@@ -39,17 +49,6 @@ class Complaints:
         """Log `text` as a warning, unless there were too many."""
         if self._throttle.admits():
             self._log.warning("%s: %s (%d so far)", self._name, text, self._throttle.count)
-
-
-log: Final = logging.getLogger(__name__)
-library_log: Final = logging.getLogger(f"{__name__.rpartition('.')[0]}.library")
-
-Read = Callable[[int, int], bytes]
-Write = Callable[[int, bytes], None]
-Run = Callable[[int, bytes, int], None]
-Raised = tuple[type[BaseException], BaseException, TracebackType | None]
-
-_MOST_ERRNO: Final = 4096
 
 
 class Callbacks:

@@ -30,6 +30,17 @@ from .constants import (
 PERIOD_SECONDS: Final = 0.005
 """Seconds for which a write may block at most."""
 
+log: Final = logging.getLogger(__name__)
+
+_LONGEST_REPLY: Final = 65536
+"""Bytes that are received of a reply of the library.
+
+They are more than `LONGEST_ACCESS`, the longest data of a reply, and fit into the queue of its
+socket.
+"""
+BLOCKING: Final = "an eventfd, and then made it blocking and filled it"
+_SENDING: Final = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
+
 
 class Interrupter:
     """The timer of the process; it does nothing until `enable`.
@@ -74,18 +85,6 @@ class Interrupter:
 
 interrupter: Final = Interrupter()
 """The only instance: a process has one such timer."""
-
-
-log: Final = logging.getLogger(__name__)
-
-_LONGEST_REPLY: Final = 65536
-"""Bytes that are received of a reply of the library.
-
-They are more than `LONGEST_ACCESS`, the longest data of a reply, and fit into the queue of its
-socket.
-"""
-BLOCKING: Final = "an eventfd, and then made it blocking and filled it"
-_SENDING: Final = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
 
 
 class LibrarySocket:

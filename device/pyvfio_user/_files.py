@@ -38,6 +38,14 @@ MOST_LEFT: Final = 8
 MOST_LEFT_WAITING: Final = 256
 """Descriptors that may wait to be closed in the threads that clients left behind."""
 
+LARGEST: Final = 65536
+"""Bytes of the largest message; the queue of every socket holds that many."""
+BUFFER: Final = 16384
+"""Bytes received at once; this bounds the work before other sockets are served."""
+_INT: Final = array.array("i").itemsize
+_CUT: Final = int(socket.MSG_CTRUNC)  # a plain number: the enumeration's `&` takes a microsecond
+_SPACE: Final = socket.CMSG_SPACE(MOST_FILES * _INT)
+
 
 def memory_fault(fds: Sequence[int], length: int, complain: Callable[[str], None]) -> int:
     """Return the errno to refuse `fds` with as the file of `length` bytes of memory, else 0.
@@ -209,15 +217,6 @@ def _close_all(queue: _Queue) -> None:
     while queue.fds:
         with contextlib.suppress(OSError):  # what its file system says of the end of a file
             os.close(queue.fds.popleft())
-
-
-LARGEST: Final = 65536
-"""Bytes of the largest message; the queue of every socket holds that many."""
-BUFFER: Final = 16384
-"""Bytes received at once; this bounds the work before other sockets are served."""
-_INT: Final = array.array("i").itemsize
-_CUT: Final = int(socket.MSG_CTRUNC)  # a plain number: the enumeration's `&` takes a microsecond
-_SPACE: Final = socket.CMSG_SPACE(MOST_FILES * _INT)
 
 
 class Inbox:

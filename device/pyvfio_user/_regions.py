@@ -13,6 +13,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+RunCallback = Callable[[int, bytes, int], None]
+
+LINE: Final = 64
+"""Bytes of a line: adjacent stores are joined within one, as write combining does."""
+
 
 class MappedFile(NamedTuple):
     """A part of a region that clients map to a file: `length` bytes.
@@ -23,12 +28,6 @@ class MappedFile(NamedTuple):
     fd: int
     start: int
     length: int
-
-
-RunCallback = Callable[[int, bytes, int], None]
-
-LINE: Final = 64
-"""Bytes of a line: adjacent stores are joined within one, as write combining does."""
 
 
 @dataclass(frozen=True, slots=True)

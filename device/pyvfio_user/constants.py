@@ -6,6 +6,34 @@ from enum import IntEnum, IntFlag
 from struct import Struct
 from typing import Final, NamedTuple
 
+FLAG_ATTACH_NON_BLOCKING: Final = 1  # LIBVFIO_USER_FLAG_ATTACH_NB
+TRANSPORT_SOCKET: Final = 0  # VFU_TRANS_SOCK
+DEVICE_TYPE_PCI: Final = 0  # VFU_DEV_TYPE_PCI
+HEADER_TYPE_NORMAL: Final = 0  # PCI_HEADER_TYPE_NORMAL
+LOG_EMERGENCY: Final = 0  # syslog.h: LOG_EMERG
+LOG_DEBUG: Final = 7  # syslog.h: LOG_DEBUG
+
+HEADER: Final = Struct("<HHIII")
+ACCESS: Final = Struct("<HHIIIQII")
+"""The header of a region access, then its offset, region and count; data follows."""
+LONGEST_ACCESS: Final = 8192
+"""Bytes of the longest region access; clients are told this limit, longer accesses fail."""
+LIBRARY_ACCESS: Final = b'"max_data_xfer_size":1048576'
+"""The longest access that libvfio-user announces to its clients, as JSON."""
+TYPE_MASK: Final = 0xF
+TYPE_COMMAND: Final = 0
+TYPE_REPLY: Final = 1
+FLAG_NO_REPLY: Final = 0x10
+FLAG_ERROR: Final = 0x20
+
+DMA_MAP: Final = Struct("<IIQQQ")  # argsz, flags, offset, address, size
+DMA_UNMAP: Final = Struct("<IIQQ")  # argsz, flags, address, size
+UNMAP_GET_DIRTY_BITMAP: Final = 1
+# address, count; data follows (QEMU 10.2: hw/vfio-user, user_dma_rw)
+MEMORY_WRITE: Final = Struct("<QQ")
+LARGEST_MEMORY_WRITE: Final = 1024
+IRQ_SET: Final = Struct("<IIIII")  # argsz, flags, index, start, count; data follows
+
 
 class Region(IntEnum):
     """Region indices of a PCI device; libvfio-user.h: VFU_PCI_DEV_*_REGION_IDX."""
@@ -68,13 +96,6 @@ class Protection(IntFlag):
     WRITE = 2
 
 
-FLAG_ATTACH_NON_BLOCKING: Final = 1  # LIBVFIO_USER_FLAG_ATTACH_NB
-TRANSPORT_SOCKET: Final = 0  # VFU_TRANS_SOCK
-DEVICE_TYPE_PCI: Final = 0  # VFU_DEV_TYPE_PCI
-HEADER_TYPE_NORMAL: Final = 0  # PCI_HEADER_TYPE_NORMAL
-LOG_EMERGENCY: Final = 0  # syslog.h: LOG_EMERG
-LOG_DEBUG: Final = 7  # syslog.h: LOG_DEBUG
-
 HEADER_NAMES: dict[str, int] = {
     **{f"VFU_PCI_DEV_BAR{index}_REGION_IDX": Region(index) for index in range(6)},
     "VFU_PCI_DEV_ROM_REGION_IDX": Region.ROM,
@@ -104,20 +125,6 @@ They are compared with it when the library is loaded.
 """
 
 
-HEADER: Final = Struct("<HHIII")
-ACCESS: Final = Struct("<HHIIIQII")
-"""The header of a region access, then its offset, region and count; data follows."""
-LONGEST_ACCESS: Final = 8192
-"""Bytes of the longest region access; clients are told this limit, longer accesses fail."""
-LIBRARY_ACCESS: Final = b'"max_data_xfer_size":1048576'
-"""The longest access that libvfio-user announces to its clients, as JSON."""
-TYPE_MASK: Final = 0xF
-TYPE_COMMAND: Final = 0
-TYPE_REPLY: Final = 1
-FLAG_NO_REPLY: Final = 0x10
-FLAG_ERROR: Final = 0x20
-
-
 class VfioUserCommand(IntEnum):
     """Numbers of vfio-user commands; vfio-user.h: enum vfio_user_command."""
 
@@ -136,14 +143,6 @@ class VfioUserCommand(IntEnum):
     RESET = 13
     DIRTY_PAGES = 14
 
-
-DMA_MAP: Final = Struct("<IIQQQ")  # argsz, flags, offset, address, size
-DMA_UNMAP: Final = Struct("<IIQQ")  # argsz, flags, address, size
-UNMAP_GET_DIRTY_BITMAP: Final = 1
-# address, count; data follows (QEMU 10.2: hw/vfio-user, user_dma_rw)
-MEMORY_WRITE: Final = Struct("<QQ")
-LARGEST_MEMORY_WRITE: Final = 1024
-IRQ_SET: Final = Struct("<IIIII")  # argsz, flags, index, start, count; data follows
 
 WITH_FILES: Final = (VfioUserCommand.DMA_MAP, VfioUserCommand.SET_IRQS)
 BODY_SIZES: dict[int, int] = {

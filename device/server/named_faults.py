@@ -54,6 +54,24 @@ from bluebridge.device.pci.fault_point import Decision, FaultPoint
 from bluebridge.device.pci.host import MasterBus
 from bluebridge.device.pci.memory import PAGE_BYTES
 
+MOST_MILLISECONDS: Final = 600_000
+MOST_TIMES: Final = 1000
+MOST_ARMED: Final = 64
+_MOST: Final = {
+    "ms": MOST_MILLISECONDS, "times": MOST_TIMES, "address": (1 << 64) - 1, "value": (1 << 64) - 1,
+    "key": (1 << 32) - 1, "vendor": 0xFF,
+}  # fmt: skip
+_TARGETS: Final = ("opcode", "qpn", "event", "vector", "address", "key", "index")
+_ABSENCES: Final = {
+    Effect.REGISTERS_LOST: Presence.NO_REGISTERS, Effect.REMOVED: Presence.GONE
+}  # fmt: skip
+_ANSWERS: Final = {
+    int(Opcode.QUERY_DEV_CAP): QUERY_DEV_CAP,
+    int(Opcode.QUERY_PORT): QUERY_PORT,
+    int(Opcode.QUERY_ADAPTER): QUERY_ADAPTER,
+}
+"""The forms of answers of which a field can be wrong, by opcode."""
+
 
 @dataclass(frozen=True, slots=True)
 class GuestBridge:
@@ -133,25 +151,6 @@ def _stick(points: FaultPoints, fault: ArmedFault) -> None:
     offset, stuck = points.scratchpads[fault.target], points.registers.stuck
     stuck.add(offset)
     fault.undo = lambda: stuck.discard(offset)
-
-
-MOST_MILLISECONDS: Final = 600_000
-MOST_TIMES: Final = 1000
-MOST_ARMED: Final = 64
-_MOST: Final = {
-    "ms": MOST_MILLISECONDS, "times": MOST_TIMES, "address": (1 << 64) - 1, "value": (1 << 64) - 1,
-    "key": (1 << 32) - 1, "vendor": 0xFF,
-}  # fmt: skip
-_TARGETS: Final = ("opcode", "qpn", "event", "vector", "address", "key", "index")
-_ABSENCES: Final = {
-    Effect.REGISTERS_LOST: Presence.NO_REGISTERS, Effect.REMOVED: Presence.GONE
-}  # fmt: skip
-_ANSWERS: Final = {
-    int(Opcode.QUERY_DEV_CAP): QUERY_DEV_CAP,
-    int(Opcode.QUERY_PORT): QUERY_PORT,
-    int(Opcode.QUERY_ADAPTER): QUERY_ADAPTER,
-}
-"""The forms of answers of which a field can be wrong, by opcode."""
 
 
 class NamedFaultCommands:

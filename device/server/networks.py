@@ -16,6 +16,12 @@ from bluebridge.device.fabric.subnet.manager import SubnetManager, TrapSender
 from bluebridge.device.pci.loop import EventLoop, LoopTimer
 from bluebridge.device.server.options import Hosts
 
+REST_SECONDS = 1.0
+"""Pause in seconds before a connection is taken that cannot be taken now."""
+
+NAME = "underlay"
+"""The name in the log of what came from other hosts."""
+
 
 @dataclass(frozen=True, slots=True)
 class HcaSpec:
@@ -35,10 +41,6 @@ class HcaSpec:
 def log_name(name: str, port: int) -> str:
     """Return the name of a port of an HCA or switch in the bus log: `a`, `a/2`."""
     return name if port == 1 else f"{name}/{port}"
-
-
-REST_SECONDS = 1.0
-"""Pause in seconds before a connection is taken that cannot be taken now."""
 
 
 class Listener:
@@ -149,10 +151,6 @@ def _network(
     else:
         TrapSender(fabric, later)
     return fabric
-
-
-NAME = "underlay"
-"""The name in the log of what came from other hosts."""
 
 
 @dataclass(frozen=True, slots=True)

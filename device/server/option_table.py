@@ -16,6 +16,9 @@ from collections.abc import Callable, Collection
 from dataclasses import Field, dataclass, field, fields
 from typing import Any, ClassVar, Protocol, TypeVar
 
+_OPTION = "option"
+"""Key of the `Option` in a field's metadata."""
+
 
 @dataclass(frozen=True, slots=True)
 class Option:
@@ -35,8 +38,6 @@ class Table(Protocol):
 
 
 _T = TypeVar("_T", bound=Table)
-_OPTION = "option"
-"""Key of the `Option` in a field's metadata."""
 
 
 def option(default: Any, text: str, **more: Any) -> Any:

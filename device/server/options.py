@@ -31,6 +31,20 @@ from bluebridge.device.mlx4.settings.config import BLUEFLAME_REGISTERS, MAX_PORT
 from bluebridge.device.server.option_table import option
 from bluebridge.device.underlay.tunnel import Endpoint
 
+MESSAGES, PACKETS = KINDS = ("messages", "packets")
+"""What travels between the ports of one server; anything else names other hosts, for packets."""
+MOST_HOSTS: Final = 16
+_ENDPOINT = re.compile(r"(?:\[([^][]+)\]|([^][:]+)):([0-9]{1,5})")
+
+_UNITS = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+LEAST_LOG = 1 << 20
+"""The smallest permitted limit of a bus log, in bytes."""
+
+MOST_FACTOR: Final = 4.0
+"""What the specification lets an acknowledge time-out last (InfiniBand vol. 1, 9.7.6.1.3)."""
+
+DEFAULT_VNI = 77
+
 
 @dataclass(frozen=True, slots=True)
 class BridgeOptions:
@@ -71,12 +85,6 @@ class BridgeOptions:
 
 BRIDGE_DEFAULTS = BridgeOptions()
 """The options of a bridge for which the command line sets none."""
-
-
-MESSAGES, PACKETS = KINDS = ("messages", "packets")
-"""What travels between the ports of one server; anything else names other hosts, for packets."""
-MOST_HOSTS: Final = 16
-_ENDPOINT = re.compile(r"(?:\[([^][]+)\]|([^][:]+)):([0-9]{1,5})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,11 +190,6 @@ def capture_bytes(text: str) -> int:
     return size
 
 
-_UNITS = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
-LEAST_LOG = 1 << 20
-"""The smallest permitted limit of a bus log, in bytes."""
-
-
 def log_limit(text: str) -> int:
     """Parse a size, `4GiB` or bytes, at least `LEAST_LOG`; raises `argparse.ArgumentTypeError`."""
     unit = _UNITS.get(text[-3:], 1)
@@ -194,10 +197,6 @@ def log_limit(text: str) -> int:
     if size < LEAST_LOG:
         raise argparse.ArgumentTypeError(f"{text} is less than 1MiB")
     return size
-
-
-MOST_FACTOR: Final = 4.0
-"""What the specification lets an acknowledge time-out last (InfiniBand vol. 1, 9.7.6.1.3)."""
 
 
 def ack_timeout_factor(text: str) -> float:
@@ -209,9 +208,6 @@ def ack_timeout_factor(text: str) -> float:
     if not 1.0 <= factor <= MOST_FACTOR:
         raise argparse.ArgumentTypeError(f"{text} is no factor from 1 to {MOST_FACTOR:g}")
     return factor
-
-
-DEFAULT_VNI = 77
 
 
 def vni(text: str) -> int:

@@ -23,6 +23,25 @@ MAC_SIZE: Final = 6
 LONGEST: Final = 9600
 """Most bytes of a frame: those of the adapter's largest MTU, with room for tags."""
 
+UDP_SEGMENT: Final = 103
+UDP_GRO: Final = 104
+"""Options of linux/udp.h that the module `socket` has no names for."""
+MOST_SEGMENTS: Final = 64
+"""UDP_MAX_SEGMENTS of Linux before 6.9."""
+MOST_BYTES: Final = 65000
+"""Most bytes of a burst, a little less than what an IP packet holds."""
+BUFFER_BYTES: Final = 4 << 20
+"""Bytes that the kernel is asked to keep in either direction; it may grant less."""
+_SIZE: Final = struct.Struct("i")
+_SEGMENT: Final = struct.Struct("H")
+_MTU_DISCOVER: Final = {
+    socket.AF_INET: (socket.IPPROTO_IP, 10),  # IP_MTU_DISCOVER
+    socket.AF_INET6: (socket.IPPROTO_IPV6, 23),  # IPV6_MTU_DISCOVER
+}
+_DONT: Final = 0  # IP_PMTUDISC_DONT: what is longer than the path is sent in fragments
+_TOO_LONG: Final = (errno.EMSGSIZE, errno.EINVAL)
+_BLOCKS: Final = (errno.EAGAIN, errno.ENOBUFS)
+
 
 class Refusal(StrEnum):
     """Why a datagram was dropped."""
@@ -81,26 +100,6 @@ class Tunnel:
             return Refusal.NETWORK
         source = datagram[VXLAN.size + MAC_SIZE : VXLAN.size + 2 * MAC_SIZE]
         return Refusal.SOURCE if is_group(source) or not any(source) else None
-
-
-UDP_SEGMENT: Final = 103
-UDP_GRO: Final = 104
-"""Options of linux/udp.h that the module `socket` has no names for."""
-MOST_SEGMENTS: Final = 64
-"""UDP_MAX_SEGMENTS of Linux before 6.9."""
-MOST_BYTES: Final = 65000
-"""Most bytes of a burst, a little less than what an IP packet holds."""
-BUFFER_BYTES: Final = 4 << 20
-"""Bytes that the kernel is asked to keep in either direction; it may grant less."""
-_SIZE: Final = struct.Struct("i")
-_SEGMENT: Final = struct.Struct("H")
-_MTU_DISCOVER: Final = {
-    socket.AF_INET: (socket.IPPROTO_IP, 10),  # IP_MTU_DISCOVER
-    socket.AF_INET6: (socket.IPPROTO_IPV6, 23),  # IPV6_MTU_DISCOVER
-}
-_DONT: Final = 0  # IP_PMTUDISC_DONT: what is longer than the path is sent in fragments
-_TOO_LONG: Final = (errno.EMSGSIZE, errno.EINVAL)
-_BLOCKS: Final = (errno.EAGAIN, errno.ENOBUFS)
 
 
 class BurstSocket:

@@ -33,6 +33,13 @@ LEVEL_MASK = 7
 BURST = 64
 """The most records that are read before other work of the agent gets its turn."""
 
+_CLASS = "/sys/class/virtio-ports"
+_NAMES = "/dev/virtio-ports"
+
+_LOOK_SECONDS = 0.5
+_POWEROFF_SECONDS = 0.2
+_SPARED = -1000
+
 
 def error_line(record: bytes) -> bytes | None:
     """Return the line for a record of /dev/kmsg if it is an error, else None.
@@ -78,10 +85,6 @@ class KernelErrors:
                     os.write(self._line, line)
 
 
-_CLASS = "/sys/class/virtio-ports"
-_NAMES = "/dev/virtio-ports"
-
-
 def find_ports() -> dict[str, str]:
     """Return the device nodes of the agent's ports by port name, without udev's links."""
     found: dict[str, str] = {}
@@ -104,11 +107,6 @@ def open_port(name: str, node: str) -> int | None:
         os.makedirs(_NAMES, exist_ok=True)
         os.symlink(node, f"{_NAMES}/{name}")
     return fd
-
-
-_LOOK_SECONDS = 0.5
-_POWEROFF_SECONDS = 0.2
-_SPARED = -1000
 
 
 class Answer(Operation):

@@ -30,6 +30,11 @@ _MS_BIND = 0x1000
 """The flag MS_BIND of linux/mount.h."""
 _libc = ctypes.CDLL(None, use_errno=True)  # loaded before any snapshot: no restore waits for it
 
+_BUS = "sys/bus/pci"
+_LOOKS = 100
+_PAUSE = 0.005
+"""The seconds between two looks at a function that its driver is about to suspend."""
+
 
 def personalise(request: dict[str, Any], root: str = "/") -> dict[str, Any]:
     """Apply the values that `request` has; returns those that were set.
@@ -144,12 +149,6 @@ def _set_mac(name: str, mac: bytes) -> None:
                 fcntl.ioctl(control, _SIOCSIFHWADDR, request)
             else:
                 fcntl.ioctl(control, _SIOCSIFFLAGS, struct.pack("16sH14x", name.encode(), change))
-
-
-_BUS = "sys/bus/pci"
-_LOOKS = 100
-_PAUSE = 0.005
-"""The seconds between two looks at a function that its driver is about to suspend."""
 
 
 def functions(root: str = "/") -> list[dict[str, str]]:

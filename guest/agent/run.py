@@ -16,6 +16,11 @@ from bluebridge.guest.agent.served_port import Operation, OperationError, Served
 
 _ROUNDS = 10
 
+_PIPE_BYTES = 256 * 1024
+"""The size of the output pipes, large for few switches between command and agent."""
+_DEATH_SECONDS = 10.0
+"""The seconds that a killed process may take before it counts as stuck in the kernel."""
+
 
 def kill_session(leader: int) -> None:
     """Send SIGKILL to the group and to the whole session of `leader`, background jobs too.
@@ -58,12 +63,6 @@ def spare_from_oom(pid: int, score: int) -> None:
     """Make the kernel's memory shortage choose (1000) or spare (-1000) a process, if it lets us."""
     with contextlib.suppress(OSError), open(f"/proc/{pid}/oom_score_adj", "w") as stream:
         stream.write(str(score))
-
-
-_PIPE_BYTES = 256 * 1024
-"""The size of the output pipes, large for few switches between command and agent."""
-_DEATH_SECONDS = 10.0
-"""The seconds that a killed process may take before it counts as stuck in the kernel."""
 
 
 class Run(Operation):

@@ -19,6 +19,18 @@ _CREDIT_STEP = WINDOW // 4
 _MESSAGE_CHARS = 500
 """The characters kept at either end of a message, since FAIL must fit into a frame."""
 
+_PIECE_BYTES, _PIECES = 4096, 16
+"""The driver hands out a page per read, but reads on into the next piece within one call."""
+_TURN_BYTES = 256 * 1024
+"""The bytes that one port may bring before others have their turn."""
+_ROOM_BYTES = 256 * 1024
+"""The bytes waiting for the host from which streams pause."""
+_FULL_BYTES = 1024 * 1024
+"""The bytes that may wait: then nothing is read, lest a host that never reads fill our memory."""
+_MOST_OPERATIONS = 64
+GONE_SECONDS = 2.0
+"""The time that the port may be without a host before the session ends."""
+
 
 class OperationError(Exception):
     """An operation failed, with a line for the host's user and a code for its program."""
@@ -132,19 +144,6 @@ class Operation:
         reason = explain(error)
         self._port.finish(self, Kind.FAIL, {"code": reason.code, "message": str(reason)})
         self.abort()
-
-
-_PIECE_BYTES, _PIECES = 4096, 16
-"""The driver hands out a page per read, but reads on into the next piece within one call."""
-_TURN_BYTES = 256 * 1024
-"""The bytes that one port may bring before others have their turn."""
-_ROOM_BYTES = 256 * 1024
-"""The bytes waiting for the host from which streams pause."""
-_FULL_BYTES = 1024 * 1024
-"""The bytes that may wait: then nothing is read, lest a host that never reads fill our memory."""
-_MOST_OPERATIONS = 64
-GONE_SECONDS = 2.0
-"""The time that the port may be without a host before the session ends."""
 
 
 class ServedPort:

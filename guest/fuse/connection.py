@@ -16,6 +16,11 @@ from bluebridge.guest.fuse.tree import Answer, Directory, File, Link, Node, find
 ROOT = 1
 TreePath = tuple[str, ...]
 
+MAX_WRITE = 4096
+BUFFER = 1 << 16
+_UNKNOWN_INODE = 0xFFFFFFFF
+"""The inode number in directory entries, whose inodes nobody has looked up."""
+
 
 class Inodes:
     """The inodes: a directory keeps one number, a file gets another at each look-up.
@@ -61,12 +66,6 @@ class Inodes:
         path = self._paths.pop(number)
         if self._directories.get(path) == number:
             del self._directories[path]
-
-
-MAX_WRITE = 4096
-BUFFER = 1 << 16
-_UNKNOWN_INODE = 0xFFFFFFFF
-"""The inode number in directory entries, whose inodes nobody has looked up."""
 
 
 @dataclass(slots=True)

@@ -15,31 +15,6 @@ from pathlib import Path
 
 MAJOR, MINOR = 7, 31
 
-
-class Opcode(IntEnum):
-    """enum fuse_opcode, as far as a tree needs it."""
-
-    LOOKUP = 1
-    FORGET = 2
-    GETATTR = 3
-    SETATTR = 4
-    READLINK = 5
-    OPEN = 14
-    READ = 15
-    WRITE = 16
-    STATFS = 17
-    RELEASE = 18
-    FLUSH = 25
-    INIT = 26
-    OPENDIR = 27
-    READDIR = 28
-    RELEASEDIR = 29
-    ACCESS = 34
-    INTERRUPT = 36
-    DESTROY = 38
-    BATCH_FORGET = 42
-
-
 IN_HEADER = struct.Struct("=IIQQIIII")
 """len, opcode, unique, nodeid, uid, gid, pid, padding."""
 OUT_HEADER = struct.Struct("=IiQ")
@@ -81,10 +56,33 @@ DIRENT = struct.Struct("=QQII")
 
 OPEN_DIRECT_IO = 1
 
-
 DEVICE = "/dev/fuse"
 MS_NOSUID, MS_NODEV, MNT_DETACH = 2, 4, 2
 _libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Opcode(IntEnum):
+    """enum fuse_opcode, as far as a tree needs it."""
+
+    LOOKUP = 1
+    FORGET = 2
+    GETATTR = 3
+    SETATTR = 4
+    READLINK = 5
+    OPEN = 14
+    READ = 15
+    WRITE = 16
+    STATFS = 17
+    RELEASE = 18
+    FLUSH = 25
+    INIT = 26
+    OPENDIR = 27
+    READDIR = 28
+    RELEASEDIR = 29
+    ACCESS = 34
+    INTERRUPT = 36
+    DESTROY = 38
+    BATCH_FORGET = 42
 
 
 def need_fuse() -> None:

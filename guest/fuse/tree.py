@@ -12,6 +12,9 @@ from dataclasses import dataclass
 Read = Callable[[], str]
 """The type of a call that returns the text of a file; raises `OSError`."""
 
+_DECIMAL = re.compile(rb"([+-]?)([0-9]+)\n?")
+_ANY_BASE = re.compile(rb"\+?(0[xX][0-9a-fA-F]+|0[0-7]*|[1-9][0-9]*)\n?")
+
 
 class Answer:
     """The answer that a writer waits for; `done` is called once, by any thread, now or later."""
@@ -115,9 +118,6 @@ def find(root: Directory, path: Sequence[str]) -> Node:
             raise FileNotFoundError(errno.ENOENT, name) from None
     return node
 
-
-_DECIMAL = re.compile(rb"([+-]?)([0-9]+)\n?")
-_ANY_BASE = re.compile(rb"\+?(0[xX][0-9a-fA-F]+|0[0-7]*|[1-9][0-9]*)\n?")
 
 Action = Callable[[Answer], None]
 

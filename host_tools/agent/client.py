@@ -24,6 +24,21 @@ from bluebridge.host_tools.processes import Alarm, first
 _ENTROPY_BYTES = 64
 _LOCAL = b"\x02"  # first byte of a MAC address that no manufacturer owns
 
+_START_SECONDS = 120.0
+_RUN_SECONDS = 60.0
+_MOST_OUTPUT = 8 << 20
+"""The bytes of output that a command may print, and those of a file that is read into memory."""
+_MOST_UNKNOWN = 64 << 20
+"""The bytes that a file may have whose size its guest cannot tell, as those of /proc."""
+_ALWAYS = 1 << 20
+"""The size up to which a file is copied however full the disk is."""
+_FREE_PART = 20
+"""A longer one leaves one part in so many of the disk free."""
+_PIECE = 8 * PAYLOAD_BYTES
+
+Moved = Callable[[int], None]
+"""Called with the number of bytes of each piece of a file that has been copied."""
+
 
 @dataclass(frozen=True)
 class Identity:
@@ -48,22 +63,6 @@ class Identity:
             "entropy": os.urandom(_ENTROPY_BYTES).hex(),
             "clock": time.time(),
         }
-
-
-_START_SECONDS = 120.0
-_RUN_SECONDS = 60.0
-_MOST_OUTPUT = 8 << 20
-"""The bytes of output that a command may print, and those of a file that is read into memory."""
-_MOST_UNKNOWN = 64 << 20
-"""The bytes that a file may have whose size its guest cannot tell, as those of /proc."""
-_ALWAYS = 1 << 20
-"""The size up to which a file is copied however full the disk is."""
-_FREE_PART = 20
-"""A longer one leaves one part in so many of the disk free."""
-_PIECE = 8 * PAYLOAD_BYTES
-
-Moved = Callable[[int], None]
-"""Called with the number of bytes of each piece of a file that has been copied."""
 
 
 class Agent:

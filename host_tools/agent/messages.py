@@ -13,6 +13,9 @@ Table = Mapping[str, Test]
 
 _LARGEST = 1 << 62
 
+ANY: Table = {}
+"""A result of which the host reads nothing."""
+
 
 def _is_text(value: Any) -> bool:
     return type(value) is str
@@ -46,8 +49,6 @@ def _fits(function: dict[str, Any]) -> bool:
     return all(_is_text(function.get(name)) for name in ("address", "id", "driver"))
 
 
-ANY: Table = {}
-"""A result of which the host reads nothing."""
 HELLO: Table = {"protocol": _is_whole, "instance": _is_text, "channels": _are_wholes}
 FAILURE: Table = {"code": _is_text, "message": _is_text}
 SIZE: Table = {"size": _is_whole_or_none}

@@ -29,6 +29,15 @@ _NUMBER: Final = re.compile(r"(?:([A-Za-z_]+)=)?0x([0-9a-f]+)")
 _DMA: Final = KINDS["dma"] | KINDS["wire"] | KINDS["blueflame"]
 _GROUPS: Final = {kind: name for name, kinds in KINDS.items() for kind in kinds if kind not in _DMA}
 
+_SCATTERED: Final = frozenset((What.OTHER, What.OWNERSHIP))
+"""Purposes of transfers whose lengths depend on how memory is fragmented."""
+
+_READS: Final = frozenset((Kind.MMIO_READ, Kind.CONFIG_READ))
+HASH_MASK: Final = (1 << 64) - 1
+
+CONTEXT = 4
+"""Lines of the stream shown before and after the first difference."""
+
 
 def stream_of(event: Event) -> Stream:
     """Return the stream of an event; the order of events in different streams is not compared."""
@@ -37,10 +46,6 @@ def stream_of(event: Event) -> Stream:
         name = event.kind.name.lower().replace("_", " ")
         return event.device, f"{name} {event.what.name.lower().replace('_', ' ')}"
     return event.device, _GROUPS[kind]
-
-
-_SCATTERED: Final = frozenset((What.OTHER, What.OWNERSHIP))
-"""Purposes of transfers whose lengths depend on how memory is fragmented."""
 
 
 class Comparable:
@@ -84,10 +89,6 @@ class Comparable:
         return f"{name}=#{number}" if name else f"#{number}"
 
 
-_READS: Final = frozenset((Kind.MMIO_READ, Kind.CONFIG_READ))
-HASH_MASK: Final = (1 << 64) - 1
-
-
 @dataclass(slots=True)
 class Lines:
     """A stream's lines as 64-bit hashes, and the number of the event of each.
@@ -124,8 +125,6 @@ def first_difference(one: Lines, other: Lines) -> int | None:
     return index if index < max(lengths) else None
 
 
-CONTEXT = 4
-"""Lines of the stream shown before and after the first difference."""
 _NOTHING = Lines()
 
 

@@ -42,6 +42,31 @@ _SYNDROME_AT: Final = 2
 """Indices of the operation and the syndrome in the values of `HEAD`."""
 _GOOD: Final[list[Value]] = [OK, "SUCCESS", 0]
 
+_QUOTED: Final = r"\"[^\"]*\"|'[^']*'|/(?:\\/|[^/])*/"
+_AND: Final = re.compile(rf"((?:{_QUOTED}|(?!\s+and\s).)*?)(?:\s+and\s+|$)", re.DOTALL)
+_STRAY: Final = re.compile(r"^and(\s|$)|\sand$")
+"""Matches an `and` at the beginning or the end of a term."""
+_COMPARISON: Final = re.compile(rf"([A-Za-z_][\w.]*)\s*(!=|<=|>=|=|<|>)\s*({_QUOTED}|\S+)")
+_NO_VALUE: Final = re.compile(r"[A-Za-z_][\w.]*\s*(!=|<=|>=|=|<|>)")
+_PATTERN_SIGNS: Final = frozenset("[](){}*+?|^$\\")
+_ORDER: Final[dict[str, Callable[[int, int], bool]]] = {
+    "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
+}  # fmt: skip
+_WORDS: Final[dict[str, Callable[[], frozenset[str]]]] = {
+    "kind": lambda: frozenset((*KINDS, *(kind.name.lower() for kind in Kind))),
+    "what": lambda: frozenset(what.name.lower() for what in What),
+    "status": fields.statuses,
+    "syndrome": fields.syndromes,
+    "opcode": fields.opcodes,
+}
+"""The permitted values of the fields that have a fixed set of values."""
+_OF_VERBS: Final = ("status", "syndrome", "opcode")
+"""The fields whose values may have the prefix of an enumeration of verbs."""
+_CLOSE: Final = 0.6
+"""Least similarity (`difflib`) at which a known name is suggested for an unknown one."""
+
+Term = Callable[[Event, Describe], bool]
+
 
 def _kind(event: Event) -> list[Value]:
     groups = [name for name, kinds in KINDS.items() if event.kind in kinds]
@@ -143,32 +168,6 @@ def read(text: str) -> Value:
 
 class ConditionError(ValueError):
     """An invalid condition; the text is one line that says what to write instead."""
-
-
-_QUOTED: Final = r"\"[^\"]*\"|'[^']*'|/(?:\\/|[^/])*/"
-_AND: Final = re.compile(rf"((?:{_QUOTED}|(?!\s+and\s).)*?)(?:\s+and\s+|$)", re.DOTALL)
-_STRAY: Final = re.compile(r"^and(\s|$)|\sand$")
-"""Matches an `and` at the beginning or the end of a term."""
-_COMPARISON: Final = re.compile(rf"([A-Za-z_][\w.]*)\s*(!=|<=|>=|=|<|>)\s*({_QUOTED}|\S+)")
-_NO_VALUE: Final = re.compile(r"[A-Za-z_][\w.]*\s*(!=|<=|>=|=|<|>)")
-_PATTERN_SIGNS: Final = frozenset("[](){}*+?|^$\\")
-_ORDER: Final[dict[str, Callable[[int, int], bool]]] = {
-    "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
-}  # fmt: skip
-_WORDS: Final[dict[str, Callable[[], frozenset[str]]]] = {
-    "kind": lambda: frozenset((*KINDS, *(kind.name.lower() for kind in Kind))),
-    "what": lambda: frozenset(what.name.lower() for what in What),
-    "status": fields.statuses,
-    "syndrome": fields.syndromes,
-    "opcode": fields.opcodes,
-}
-"""The permitted values of the fields that have a fixed set of values."""
-_OF_VERBS: Final = ("status", "syndrome", "opcode")
-"""The fields whose values may have the prefix of an enumeration of verbs."""
-_CLOSE: Final = 0.6
-"""Least similarity (`difflib`) at which a known name is suggested for an unknown one."""
-
-Term = Callable[[Event, Describe], bool]
 
 
 @dataclass(frozen=True)

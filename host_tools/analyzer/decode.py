@@ -24,6 +24,11 @@ from bluebridge.host_tools.analyzer.devices.registry import adapter_of, model_of
 _MOST = 16
 """Greatest length of an access whose registers are named; longer ones copy the whole space."""
 
+_CM_SEND = bytes((1, mad.MgmtClass.CM, 2, mad.Method.SEND))
+"""First bytes of every CM datagram: base version, class, class version, method."""
+
+WIRE = (What.REQUEST, What.RESPONSE, What.DATAGRAM)
+
 
 @dataclass(frozen=True, slots=True)
 class ConfigRegister:
@@ -102,12 +107,6 @@ def _part(register: ConfigRegister, offset: int, data: bytes) -> str:
     if begin < 0 or begin + register.width > len(data):
         return f"part of {register.name}"
     return register.text(data[begin : begin + register.width])
-
-
-_CM_SEND = bytes((1, mad.MgmtClass.CM, 2, mad.Method.SEND))
-"""First bytes of every CM datagram: base version, class, class version, method."""
-
-WIRE = (What.REQUEST, What.RESPONSE, What.DATAGRAM)
 
 
 def decode(event: Event) -> str:

@@ -47,6 +47,9 @@ NARROW_HEADER = f"{'timestamp':>13} {'dev':3} {'direction':9} {'type':7} {'addre
 """Column heads for a terminal that has no room for the data."""
 _SHOWN = 16
 
+_ACCESSES = (Kind.MMIO_READ, Kind.MMIO_WRITE)
+_LEAST_HEX = 10
+
 
 def _place(event: Event) -> str:
     if event.kind in KINDS["mmio"]:
@@ -106,10 +109,6 @@ def json_line(event: Event, *, decoded: bool = True, words: Describe = decode) -
         if decoded:
             row["decoded"] = words(event)
     return json.dumps(row)
-
-
-_ACCESSES = (Kind.MMIO_READ, Kind.MMIO_WRITE)
-_LEAST_HEX = 10
 
 
 class NamedField(NamedTuple):

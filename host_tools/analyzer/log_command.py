@@ -39,6 +39,24 @@ _FAILED = " or ".join(view.name for view in VIEWS.values() if view.failed)
 _POLLING = " or ".join(view.name for view in VIEWS.values() if view.polling)
 _MODELLED = " or ".join(view.name for view in VIEWS.values() if view.modelled)
 
+_FILES = ("dissector", "pcap", "perfetto")
+_CLASHES = (
+    (
+        "pcap",
+        ("bar", "kind", "decode", "failed", "no_polling"),
+        "chooses events to print, --pcap writes packets: drop one",
+    ),
+    ("pcap", ("limit",), "bounds rows, --pcap writes packets: use --from, --to or --event"),
+    ("pcap", ("profile", "format"), "is for what is printed, --pcap writes packets: drop one"),
+    ("perfetto", ("format",), "chooses how lines are printed, --perfetto draws: drop one"),
+    (
+        "perfetto",
+        ("kind", "bar", "decode", "tree", "failed", "no_polling"),
+        "chooses what is printed, --perfetto draws all: drop one",
+    ),
+)
+"""Files that are written, options that do not go with them, and why."""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of the command."""
@@ -194,25 +212,6 @@ def _check_files(arguments: argparse.Namespace) -> None:
             value = getattr(arguments, name)
             if value is not None and value is not False and (name, value) != ("format", "table"):
                 raise ValueError(f"--{name.replace('_', '-')} {why}")
-
-
-_FILES = ("dissector", "pcap", "perfetto")
-_CLASHES = (
-    (
-        "pcap",
-        ("bar", "kind", "decode", "failed", "no_polling"),
-        "chooses events to print, --pcap writes packets: drop one",
-    ),
-    ("pcap", ("limit",), "bounds rows, --pcap writes packets: use --from, --to or --event"),
-    ("pcap", ("profile", "format"), "is for what is printed, --pcap writes packets: drop one"),
-    ("perfetto", ("format",), "chooses how lines are printed, --perfetto draws: drop one"),
-    (
-        "perfetto",
-        ("kind", "bar", "decode", "tree", "failed", "no_polling"),
-        "chooses what is printed, --perfetto draws all: drop one",
-    ),
-)
-"""Files that are written, options that do not go with them, and why."""
 
 
 def _check(arguments: argparse.Namespace) -> None:

@@ -17,6 +17,16 @@ from bluebridge.device.buslog.reader import LogError
 STANDARD_OUTPUT = Path("-")
 _OTHER_FILE = "name a file that can be written"
 
+_BOLD, _RED, _GREEN, _YELLOW, _CYAN = "1", "31", "32", "33", "36"
+_WORDS = (
+    (r"\S*(?:ERROR|NAK|ERR\b|FAULT|syndrome)\S*", _RED),
+    (r"\b(?:reset|fault)\b", _YELLOW),
+    (r"host->dev", _CYAN),
+    (r"dev->host", _GREEN),
+)
+_PATTERN = re.compile("|".join(f"({pattern})" for pattern, _ in _WORDS))
+_COLOURS = dict(enumerate((colour for _, colour in _WORDS), 1))  # by the group of the pattern
+
 
 @contextmanager
 def opened(path: Path, *, replace: bool) -> Iterator[BinaryIO]:
@@ -57,17 +67,6 @@ def _opened(path: Path, *, replace: bool) -> Iterator[BinaryIO]:
         beside.replace(path)
     finally:
         beside.unlink(missing_ok=True)
-
-
-_BOLD, _RED, _GREEN, _YELLOW, _CYAN = "1", "31", "32", "33", "36"
-_WORDS = (
-    (r"\S*(?:ERROR|NAK|ERR\b|FAULT|syndrome)\S*", _RED),
-    (r"\b(?:reset|fault)\b", _YELLOW),
-    (r"host->dev", _CYAN),
-    (r"dev->host", _GREEN),
-)
-_PATTERN = re.compile("|".join(f"({pattern})" for pattern, _ in _WORDS))
-_COLOURS = dict(enumerate((colour for _, colour in _WORDS), 1))  # by the group of the pattern
 
 
 def width() -> int | None:

@@ -35,6 +35,13 @@ RingName = tuple[str, Role, int]
 _SENDS = (What.SQ_WQE, What.UD_WQE)
 _ARMS = {Role.CQ_ARM: Role.CQE, Role.EQ_ARM: Role.EQE}
 
+KINDS = _INDEX_KINDS | {Kind.COMMAND, Kind.RESET}
+"""The kinds of the events that change a queue."""
+QPN_MASK = 0xFFFFFF
+
+Queue = tuple[str, int]
+"""A function by its name, and the number of a queue of it."""
+
 
 class Ring(NamedTuple):
     """A ring at a moment: what is not known is None, `slots` 0.
@@ -197,14 +204,6 @@ class Rings:
         if ring.last is None or (ring.last ^ slot) & LOW:
             consumer -= consumer - (slot + 1) & LOW
         self.known[name] = ring._replace(consumer=max(0, consumer))
-
-
-KINDS = _INDEX_KINDS | {Kind.COMMAND, Kind.RESET}
-"""The kinds of the events that change a queue."""
-QPN_MASK = 0xFFFFFF
-
-Queue = tuple[str, int]
-"""A function by its name, and the number of a queue of it."""
 
 
 class Taken(NamedTuple):

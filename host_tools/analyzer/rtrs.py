@@ -27,6 +27,20 @@ from bluebridge.host_tools.analyzer.devices.model import named
 
 _SHOWN = 4  # bytes of an UUID
 
+_UUIDS = ("sess_uuid", "paths_uuid")
+
+_WITH_IMMEDIATE = (Op.SEND_IMM, Op.WRITE_IMM)
+
+_LONG_READ = rtrs.RDMA_READ.size + rtrs.SG_DESC.size
+_TAILS = (
+    (MessageType.WRITE, rtrs.RDMA_WRITE.size),
+    (MessageType.READ, _LONG_READ),
+    (MessageType.READ, rtrs.RDMA_READ.size),
+)
+"""Length in bytes of the message at the end of the written data, by type of request."""
+
+_WIRE = frozenset((Kind.WIRE,))
+
 
 @dataclass(eq=False)
 class Connection:
@@ -125,9 +139,6 @@ def _answer_text(data: bytes) -> str:
     return f"RTRS queue_depth={get(data, 'queue_depth')} max_io_size={get(data, 'max_io_size')}"
 
 
-_UUIDS = ("sess_uuid", "paths_uuid")
-
-
 def _cm(message: WireMessage) -> int:
     """Return the number of a message of the connection manager, 0 for other messages."""
     mad = message.payload
@@ -138,9 +149,6 @@ def _cm(message: WireMessage) -> int:
 
 def _private(data: bytes) -> bytes:
     return bytes(data[: CONN_REQ.size]).ljust(CONN_REQ.size, b"\0")
-
-
-_WITH_IMMEDIATE = (Op.SEND_IMM, Op.WRITE_IMM)
 
 
 def request_text(message: WireMessage, side: Side) -> str:
@@ -232,15 +240,6 @@ def _opening(message: WireMessage) -> str:
     return user_message_text(message.payload.ljust(rnbd.OPEN.size, b"\0"))
 
 
-_LONG_READ = rtrs.RDMA_READ.size + rtrs.SG_DESC.size
-_TAILS = (
-    (MessageType.WRITE, rtrs.RDMA_WRITE.size),
-    (MessageType.READ, _LONG_READ),
-    (MessageType.READ, rtrs.RDMA_READ.size),
-)
-"""Length in bytes of the message at the end of the written data, by type of request."""
-
-
 def user_message_text(data: bytes) -> str:
     """Return `, RNBD ...` for a message of RNBD, only the type if it is cut; else empty."""
     kind = int.from_bytes(data[:2], "little")
@@ -290,9 +289,6 @@ _FORMS: dict[int, tuple[Struct, Callable[[bytes], str]]] = {
         lambda data: f" device={rnbd.CLOSE.get(data, 'device_id')}",
     ),
 }
-
-
-_WIRE = frozenset((Kind.WIRE,))
 
 
 def decoder_of(reader: LogReader, wanted: Filter) -> Callable[[Event], str]:

@@ -41,6 +41,23 @@ BEFORE = frozenset(
 """Faults that wait for what a program does by itself, so that they are armed before it starts."""
 _VECTOR = re.compile(r"^ *\d+: +([\d ]+?) +\S.*mlx4-(\d+)@", re.M)
 
+_READY_SECONDS = 20.0
+_AFTER_SECONDS = 20.0
+_USUAL_SECONDS = 60.0
+_TIMES_USUAL = 4.0
+"""A program is hung after so many times its time without a fault, and not before its limit."""
+_GRACE_SECONDS = 1.0
+"""Seconds that a program gets after its fault was cleared, before it is killed."""
+NEVER_SECONDS = 75.0
+"""The limit under `command-never`: mlx4_core gives a command 60 s."""
+_TAKING = BEFORE | {
+    Effect.CQE_LOST, Effect.CQE_DOUBLED, Effect.CQE_LATE, Effect.CQE_FOREIGN, Effect.CQE_STATUS,
+    Effect.EQE_LOST, Effect.INTERRUPT_LOST,
+}  # fmt: skip
+"""Faults that count what they take; others are there from their order on."""
+THINNEST = "ibv_rc_pingpong"
+"""The program that is waited for so long; others are hung for the same reason."""
+
 
 def is_before(fault: NamedFault) -> bool:
     """Whether a fault is armed before the program starts, and not while it runs."""
@@ -103,24 +120,6 @@ def _busiest_vector(guest: Vm) -> int:
     text = guest.run("cat /proc/interrupts").text
     counts = [(sum(map(int, row[0].split())), int(row[1])) for row in _VECTOR.findall(text)]
     return max(counts, default=(0, 0))[1]
-
-
-_READY_SECONDS = 20.0
-_AFTER_SECONDS = 20.0
-_USUAL_SECONDS = 60.0
-_TIMES_USUAL = 4.0
-"""A program is hung after so many times its time without a fault, and not before its limit."""
-_GRACE_SECONDS = 1.0
-"""Seconds that a program gets after its fault was cleared, before it is killed."""
-NEVER_SECONDS = 75.0
-"""The limit under `command-never`: mlx4_core gives a command 60 s."""
-_TAKING = BEFORE | {
-    Effect.CQE_LOST, Effect.CQE_DOUBLED, Effect.CQE_LATE, Effect.CQE_FOREIGN, Effect.CQE_STATUS,
-    Effect.EQE_LOST, Effect.INTERRUPT_LOST,
-}  # fmt: skip
-"""Faults that count what they take; others are there from their order on."""
-THINNEST = "ibv_rc_pingpong"
-"""The program that is waited for so long; others are hung for the same reason."""
 
 
 @dataclass

@@ -40,6 +40,11 @@ _WORDS = 60
 _SORRY = re.compile(r"fail|error|couldn't|cannot|unable|reject", re.I)
 _NAMES = {code: name for code, name in errno.errorcode.items() if code not in (0, 11)}
 
+HEAD = (
+    "fault", "program", "produced", "seen as", "status", "outcome", "recovered", "kernel"
+)  # fmt: skip
+_KERNEL_LETTERS = 90
+
 
 @dataclass(frozen=True)
 class Row:
@@ -114,12 +119,6 @@ def judge(produced: int, status: int | None) -> str:
     if status == 0:
         return SURVIVED
     return CRASHED if _SIGNALS[0] <= status <= _SIGNALS[1] else CLEAN
-
-
-HEAD = (
-    "fault", "program", "produced", "seen as", "status", "outcome", "recovered", "kernel"
-)  # fmt: skip
-_KERNEL_LETTERS = 90
 
 
 def table(rows: Iterable[Row]) -> list[str]:

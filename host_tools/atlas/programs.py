@@ -18,6 +18,69 @@ _FIO = (
     "--verify_fatal=1"
 )
 
+_ANSWERED = (Effect.COMMAND_FAILS, Effect.COMMAND_WRONG)
+AT_LOAD = (
+    "QUERY_FW", "MAP_FA", "RUN_FW", "QUERY_DEV_CAP", "SET_ICM_SIZE", "INIT_HCA", "QUERY_ADAPTER",
+    "SW2HW_EQ", "MAP_EQ", "NOP", "SET_PORT", "INIT_PORT", "UPDATE_QP",
+)  # fmt: skip
+"""Commands that mlx4 sends when it is loaded, and not for a program."""
+
+_EVERY = ("*",)
+
+_UCX = (
+    "< /dev/console LD_LIBRARY_PATH=/usr/lib/x86_64-linux-gnu/pmix2/lib UCX_TLS=rc_v "
+    "UCX_NET_DEVICES=mlx4_0:1 UCX_IB_GID_INDEX=0 ucx_perftest"
+)
+"""Debian's program wants Open MPI's libraries, but not MPI itself if its input is a terminal."""
+
+NVME_TARGET = """
+modprobe nvmet-rdma && modprobe brd rd_nr=1 rd_size={kib} || exit 1
+grep -q configfs /proc/mounts || mount -t configfs none /sys/kernel/config
+cd /sys/kernel/config/nvmet && mkdir -p subsystems/blue/namespaces/1 ports/1 || exit 1
+echo 1 > subsystems/blue/attr_allow_any_host
+echo /dev/ram0 > subsystems/blue/namespaces/1/device_path
+echo 1 > subsystems/blue/namespaces/1/enable
+echo rdma > ports/1/addr_trtype && echo ipv4 > ports/1/addr_adrfam
+echo {address} > ports/1/addr_traddr && echo 4420 > ports/1/addr_trsvcid
+[ -e ports/1/subsystems/blue ] || ln -s /sys/kernel/config/nvmet/subsystems/blue ports/1/subsystems/
+"""
+"""Exports a RAM disk of `kib` KiB at the guest's `address`."""
+_RNBD = "/sys/devices/virtual/rnbd-client/ctl"
+_MAP = f"""
+modprobe rnbd-client && ping -c 1 -W 1 {SERVER} > /dev/null
+echo 'sessname=atlas path=ip:{SERVER} device_path=/dev/ram0' > {_RNBD}/map_device || exit 1
+disk=$(grep -lx atlas /sys/block/rnbd*/rnbd/session | cut -d/ -f4); status=0
+{_FIO.format(disk="/dev/$disk")} || status=$?
+exit $status
+"""
+_UNMAP = """
+for folder in /sys/block/rnbd*/rnbd; do
+    [ ! -e $folder ] || echo force > $folder/unmap_device
+done
+"""
+
+_SHARE = """
+grep -q rdma /proc/fs/nfsd/portlist 2> /dev/null && exit 0
+modprobe rpcrdma && modprobe nfsd && mkdir -p /srv /var/lib/nfs || exit 1
+touch /var/lib/nfs/etab /var/lib/nfs/rmtab
+mount -t tmpfs none /srv && mount -t nfsd nfsd /proc/fs/nfsd || exit 1
+exportfs -i -o rw,no_root_squash,insecure,fsid=0 '*:/srv' && rpc.mountd -N 3 || exit 1
+rpc.nfsd -N 3 -G 10 -L 10 --rdma=20049 4 && sleep 11  # seconds in which nothing may be opened
+"""
+_MOUNT = f"""
+modprobe rpcrdma && modprobe nfsv4 || exit 1
+mount.nfs {SERVER}:/ /mnt -o vers=4.2,rdma,port=20049,soft,timeo=20,retrans=1 || exit 1
+{_FIO.format(disk="/mnt/atlas")}
+"""
+_RELOAD = """
+modprobe -r mlx4_en mlx4_ib mlx4_core
+bluebridge-mlx4 10.9.0.1/24 || exit 1
+exec ibv_devinfo
+"""
+
+_FEW = ("hung-wr", "wc-wr-*", "wc-rem-access-*", "wire-dead", "port-down", "device-fatal")
+_VERBS = ("reg-mr-*", "create-cq-*", "qp-to-r*", "destroy-qp-*", "wc-*", *_FEW)
+
 
 @dataclass(frozen=True)
 class Program:
@@ -69,17 +132,6 @@ class Program:
         return loading is self.loads
 
 
-_ANSWERED = (Effect.COMMAND_FAILS, Effect.COMMAND_WRONG)
-AT_LOAD = (
-    "QUERY_FW", "MAP_FA", "RUN_FW", "QUERY_DEV_CAP", "SET_ICM_SIZE", "INIT_HCA", "QUERY_ADAPTER",
-    "SW2HW_EQ", "MAP_EQ", "NOP", "SET_PORT", "INIT_PORT", "UPDATE_QP",
-)  # fmt: skip
-"""Commands that mlx4 sends when it is loaded, and not for a program."""
-
-
-_EVERY = ("*",)
-
-
 def _verbs(
     tool: str,
     words: str,
@@ -106,60 +158,6 @@ def _cm(
     )
 
 
-_UCX = (
-    "< /dev/console LD_LIBRARY_PATH=/usr/lib/x86_64-linux-gnu/pmix2/lib UCX_TLS=rc_v "
-    "UCX_NET_DEVICES=mlx4_0:1 UCX_IB_GID_INDEX=0 ucx_perftest"
-)
-"""Debian's program wants Open MPI's libraries, but not MPI itself if its input is a terminal."""
-
-
-NVME_TARGET = """
-modprobe nvmet-rdma && modprobe brd rd_nr=1 rd_size={kib} || exit 1
-grep -q configfs /proc/mounts || mount -t configfs none /sys/kernel/config
-cd /sys/kernel/config/nvmet && mkdir -p subsystems/blue/namespaces/1 ports/1 || exit 1
-echo 1 > subsystems/blue/attr_allow_any_host
-echo /dev/ram0 > subsystems/blue/namespaces/1/device_path
-echo 1 > subsystems/blue/namespaces/1/enable
-echo rdma > ports/1/addr_trtype && echo ipv4 > ports/1/addr_adrfam
-echo {address} > ports/1/addr_traddr && echo 4420 > ports/1/addr_trsvcid
-[ -e ports/1/subsystems/blue ] || ln -s /sys/kernel/config/nvmet/subsystems/blue ports/1/subsystems/
-"""
-"""Exports a RAM disk of `kib` KiB at the guest's `address`."""
-_RNBD = "/sys/devices/virtual/rnbd-client/ctl"
-_MAP = f"""
-modprobe rnbd-client && ping -c 1 -W 1 {SERVER} > /dev/null
-echo 'sessname=atlas path=ip:{SERVER} device_path=/dev/ram0' > {_RNBD}/map_device || exit 1
-disk=$(grep -lx atlas /sys/block/rnbd*/rnbd/session | cut -d/ -f4); status=0
-{_FIO.format(disk="/dev/$disk")} || status=$?
-exit $status
-"""
-_UNMAP = """
-for folder in /sys/block/rnbd*/rnbd; do
-    [ ! -e $folder ] || echo force > $folder/unmap_device
-done
-"""
-
-_SHARE = """
-grep -q rdma /proc/fs/nfsd/portlist 2> /dev/null && exit 0
-modprobe rpcrdma && modprobe nfsd && mkdir -p /srv /var/lib/nfs || exit 1
-touch /var/lib/nfs/etab /var/lib/nfs/rmtab
-mount -t tmpfs none /srv && mount -t nfsd nfsd /proc/fs/nfsd || exit 1
-exportfs -i -o rw,no_root_squash,insecure,fsid=0 '*:/srv' && rpc.mountd -N 3 || exit 1
-rpc.nfsd -N 3 -G 10 -L 10 --rdma=20049 4 && sleep 11  # seconds in which nothing may be opened
-"""
-_MOUNT = f"""
-modprobe rpcrdma && modprobe nfsv4 || exit 1
-mount.nfs {SERVER}:/ /mnt -o vers=4.2,rdma,port=20049,soft,timeo=20,retrans=1 || exit 1
-{_FIO.format(disk="/mnt/atlas")}
-"""
-_RELOAD = """
-modprobe -r mlx4_en mlx4_ib mlx4_core
-bluebridge-mlx4 10.9.0.1/24 || exit 1
-exec ibv_devinfo
-"""
-
-_FEW = ("hung-wr", "wc-wr-*", "wc-rem-access-*", "wire-dead", "port-down", "device-fatal")
-_VERBS = ("reg-mr-*", "create-cq-*", "qp-to-r*", "destroy-qp-*", "wc-*", *_FEW)
 PROGRAMS = (
     _verbs("ibv_rc_pingpong", "-e -g 0 -n COUNT", 50, 1500, "libibverbs, with completion events"),
     _verbs(

@@ -38,6 +38,9 @@ _UNLOAD = "modprobe -r rnbd_client rnbd_server"
 _SOURCE = Path(str(files(__package__) / "guest_events.py"))
 YES, RESTARTED, NO = "yes", "after a restart", "no"
 
+_GRACE_SECONDS = 30.0
+"""The seconds that a share gets to end its guests."""
+
 
 class Stage:
     """A pair under the kernel's drivers, whose guest a gets the faults."""
@@ -128,10 +131,6 @@ def opened(programs: Sequence[Program], log: Path | None, progress: Progress) ->
     added += [nfs_archive(progress)] if any(program.nfs for program in programs) else []
     with Pair(config, progress) as pair:
         yield Stage(pair, rnbd, added)
-
-
-_GRACE_SECONDS = 30.0
-"""The seconds that a share gets to end its guests."""
 
 
 def run(

@@ -22,6 +22,9 @@ from bluebridge.host_tools.keeper import guests
 from bluebridge.host_tools.keeper.guests import Guest
 from bluebridge.host_tools.keeper.registry import Lock
 
+_ESCAPE = b"\x1d"  # Ctrl-], as in telnet
+_AGENT_SECONDS = 5.0
+
 
 def check() -> None:
     """Raise `UsageError` unless standard input and output are a terminal."""
@@ -59,10 +62,6 @@ def resizing(tell: Callable[[os.terminal_size], None]) -> Iterator[None]:
 
     with processes.handling((signal.SIGWINCH,), handle):
         yield
-
-
-_ESCAPE = b"\x1d"  # Ctrl-], as in telnet
-_AGENT_SECONDS = 5.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -21,6 +21,18 @@ from bluebridge.host_tools.keeper import guests
 from bluebridge.host_tools.processes import termination_as_exception
 from bluebridge.printable import printable
 
+_MOST_NAMES = 100_000
+_NAME_BYTES = 8 << 20
+"""The files that a folder of a guest may have to be copied, and the bytes of their names."""
+
+_AFTER = 1.0
+"""The seconds that a copy takes at least before its progress is shown."""
+_EVERY = 0.2
+_CLEAR = "\r\x1b[K"
+
+_AT_ONCE = 200
+_IN_GUEST = re.compile(r"([A-Za-z][A-Za-z0-9]*):(.*)", re.DOTALL)
+
 
 @dataclass
 class Tree:
@@ -60,11 +72,6 @@ def guest_tree(agent: Agent, top: str) -> Tree:
     )
 
 
-_MOST_NAMES = 100_000
-_NAME_BYTES = 8 << 20
-"""The files that a folder of a guest may have to be copied, and the bytes of their names."""
-
-
 def _find(agent: Agent, top: str, test: list[str]) -> list[str]:
     try:
         # Relative names, so that ours are all the guest can put before them.
@@ -91,12 +98,6 @@ def _checked(guest: str, name: str) -> str:
     if start != "." or not parts or any(part in ("", ".", "..") for part in parts):
         raise LabError(f"guest {guest}: its file name {name!r} is not to be trusted")
     return "/".join(parts)
-
-
-_AFTER = 1.0
-"""The seconds that a copy takes at least before its progress is shown."""
-_EVERY = 0.2
-_CLEAR = "\r\x1b[K"
 
 
 class CopyProgress:
@@ -150,10 +151,6 @@ def of(name: str, total: int = 0) -> Iterator[Callable[[int], None] | None]:
         yield progress
     finally:
         progress.close()
-
-
-_AT_ONCE = 200
-_IN_GUEST = re.compile(r"([A-Za-z][A-Za-z0-9]*):(.*)", re.DOTALL)
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,11 @@ _ACTIONS = {"mark": "ecn"}
 _REORDER_MS = "1"
 _WHICH = "RATE|WORDS"
 
+_TIMES = {"ms": 1.0, "us": 1e-3, "s": 1e3}
+"""Units of times in milliseconds."""
+_RATES = {"Gb": 1e3, "Mb": 1.0, "kb": 1e-3}
+"""Units of rates in Mb/s."""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of the command."""
@@ -112,12 +117,6 @@ def _which(value: str, seed: int) -> str:
     if not 0 <= rate <= 1:
         raise UsageError(f"{value!r} is no rate", "write 1%, 0.01, or conditions such as psn=+4")
     return f"probability={rate:g} seed={seed}"
-
-
-_TIMES = {"ms": 1.0, "us": 1e-3, "s": 1e3}
-"""Units of times in milliseconds."""
-_RATES = {"Gb": 1e3, "Mb": 1.0, "kb": 1e-3}
-"""Units of rates in Mb/s."""
 
 
 def _scaled(value: str, units: dict[str, float], what: str, mend: str) -> str:

@@ -19,6 +19,16 @@ from bluebridge.host_tools.errors import LabError, Progress
 
 _LONGEST = 1 << 20
 
+_PATIENCE = 5.0
+"""The seconds that a client may take between connecting and the end of its request, or to read."""
+_MOST_CLIENTS = 16
+"""The clients whose requests are awaited at a time; one more takes the place of the first."""
+
+Handler = Callable[[dict[str, Any], Progress], dict[str, Any]]
+"""Carries out a request and returns the values of its answer. Raises `LabError`."""
+
+_LOOK = "`bluebridge ps` tells what runs"
+
 
 def send(connection: socket.socket, **message: Any) -> None:
     """Send one message. Raises `OSError` when the other side has hung up."""
@@ -83,15 +93,6 @@ def _parse(line: bytes) -> dict[str, Any]:
     if not isinstance(message, dict):
         raise LabError(f"no message: {line[:80]!r}")
     return message
-
-
-_PATIENCE = 5.0
-"""The seconds that a client may take between connecting and the end of its request, or to read."""
-_MOST_CLIENTS = 16
-"""The clients whose requests are awaited at a time; one more takes the place of the first."""
-
-Handler = Callable[[dict[str, Any], Progress], dict[str, Any]]
-"""Carries out a request and returns the values of its answer. Raises `LabError`."""
 
 
 class _Client:
@@ -198,6 +199,3 @@ def ask(path: Path, request: dict[str, Any], progress: Progress) -> dict[str, An
             elif "done" in message:
                 return dict(message["done"])
     raise LabError("the keeper ended meanwhile", _LOOK)
-
-
-_LOOK = "`bluebridge ps` tells what runs"

@@ -29,6 +29,11 @@ from bluebridge.host_tools.machine.qemu_arguments import NetworkBoot
 from bluebridge.host_tools.machine.vm import Vm
 from bluebridge.host_tools.processes import termination_as_exception
 
+_LOOK_SECONDS = 0.5
+"""The seconds between two looks at transcripts; the end of a process is noticed at once."""
+KEEP = b"keep"
+"""The message by which `up` has a keeper stay after `up` ends, sent when all pairs have started."""
+
 
 class EndWatch:
     """Waits for the end of any process of a pair."""
@@ -93,12 +98,6 @@ def remark(machine: Vm) -> str:
     """Return the clause in which the guest's console tells of a kernel in trouble; else empty."""
     found = machine.kernel_trouble()
     return "" if found is None else found.what.removeprefix(f"guest {machine.name}: ")
-
-
-_LOOK_SECONDS = 0.5
-"""The seconds between two looks at transcripts; the end of a process is noticed at once."""
-KEEP = b"keep"
-"""The message by which `up` has a keeper stay after `up` ends, sent when all pairs have started."""
 
 
 def run(claim: Claim, plan: Plan, up: socket.socket, parent: int) -> int:

@@ -12,6 +12,10 @@ from bluebridge.device.layout.mlx4 import cqe, uar
 from bluebridge.host_tools.analyzer.event_lines import HEADER, table_line
 from bluebridge.host_tools.errors import UsageError
 
+_WINDOW = 20_000  # events looked at from the end: an iteration and the tear-down after it
+_DOORBELLS = 2  # of the client in an iteration: it advertises its source, then its sink
+_AFTERMATH = 8  # events after the last completion among which its interrupt is looked for
+
 
 def server_address(server: str, client: str) -> str:
     """The address of the server guest's HCA, given both `addr` or `addr6` options.
@@ -39,11 +43,6 @@ def _is_host(address: IPv4Address | IPv6Address) -> bool:
         return not special
     special = special or address.is_reserved
     return not special and int(address) >> 24 != 0 and int(address) & 0xFF not in (0, 0xFF)
-
-
-_WINDOW = 20_000  # events looked at from the end: an iteration and the tear-down after it
-_DOORBELLS = 2  # of the client in an iteration: it advertises its source, then its sink
-_AFTERMATH = 8  # events after the last completion among which its interrupt is looked for
 
 
 def last_iteration(folder: Path, client: str = "b") -> list[str]:

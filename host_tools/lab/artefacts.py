@@ -27,6 +27,8 @@ from bluebridge.images.recipes.kernel_modules import NtbRecipe, RtrsRecipe
 from bluebridge.images.recipes.module_build import ModuleRecipe
 from bluebridge.images.report import ImageError
 
+_SECONDS = 300.0
+
 
 @dataclass(frozen=True)
 class LabArtefacts:
@@ -142,9 +144,6 @@ def image_errors() -> Iterator[None]:
         yield
     except ImageError as error:
         raise LabError(error.what, error.mend) from error
-
-
-_SECONDS = 300.0
 
 
 def unpack(machine: Vm, archives: Sequence[Path]) -> None:

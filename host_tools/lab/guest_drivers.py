@@ -19,6 +19,60 @@ from bluebridge.host_tools.machine.vm import Vm
 _SUBNETS_OF_AN_HCA = 2
 """One for each port that it may have."""
 
+RAM_DISKS = 2
+RAM_DISK_MIB = 256
+"""The size in MiB of /dev/ram0 and each other RAM disk, which takes memory as it is written to."""
+_RTRS_SECONDS = 120.0
+_BACK_ENDS = f"modprobe brd rd_nr={RAM_DISKS} rd_size={RAM_DISK_MIB << 10}"
+_KERNEL = f"{_BACK_ENDS} && modprobe rnbd-client && modprobe rnbd-server"
+_PYTHON = f"{_BACK_ENDS} && modprobe nbd"
+_UP = """
+for net in /sys/bus/pci/devices/$1/net/*; do
+    [ $(($(cat $net/dev_port) + 1)) = $2 ] || continue
+    ip addr replace $3 dev ${net##*/} && ip link set ${net##*/} up || exit 1
+    for try in $(seq 300); do
+        [ "$(cat $net/carrier)" = 1 ] &&
+            grep -q ACTIVE /sys/bus/pci/devices/$1/infiniband/*/ports/$2/state && exit 0
+        sleep 0.1
+    done
+done
+echo "port $2 of $1 does not come up" >&2
+exit 1
+"""
+"""Gives a port of a PCI function an address; returns when its RDMA device may use it."""
+
+_SECONDS = 120.0
+_LOADS = 3
+_TRANSPORT = "modprobe ntb_transport use_dma=1 max_mw_size=0x100000 && modprobe ntb_netdev"
+# ntb_msi_setup_mws sets a window to the address that interrupt 0 of the bridge is sent to, which
+# has its CPU in bits 12 to 19, rounded to 4096 bytes; the Switchtec driver refuses an address that
+# is not a multiple of the window's size (switchtec_ntb_mw_set_trans). Only that of CPU 0 is one.
+_ON_FIRST_CPU = """
+default=/proc/irq/default_smp_affinity
+before=$(cat $default)
+echo 1 > $default
+modprobe MODULE
+status=$?
+echo $before > $default
+exit $status
+"""
+_LINK = """
+for try in $(seq 200); do
+    for net in /sys/class/net/*; do
+        [ "$(ethtool -i ${net##*/} 2>/dev/null | head -n 1)" = "driver: ntb_netdev" ] || continue
+        ip addr replace ADDRESS dev ${net##*/} && ip link set ${net##*/} up || exit 1
+        [ "$(cat $net/carrier)" = 1 ] && exit 0
+    done
+    sleep 0.1
+done
+exit 1
+"""
+
+_KERNEL_SECONDS = 180.0
+
+RunTogether = Callable[..., None]
+"""Runs actions, `Callable[[], None]` each, side by side; raises the first failure."""
+
 
 @dataclass(frozen=True)
 class PortAddress:
@@ -55,29 +109,6 @@ def port_name(guest: str, address: PortAddress) -> str:
     return f"{guest}.{address.hca}/{address.port}" if address.hca else f"{guest}/{address.port}"
 
 
-RAM_DISKS = 2
-RAM_DISK_MIB = 256
-"""The size in MiB of /dev/ram0 and each other RAM disk, which takes memory as it is written to."""
-_RTRS_SECONDS = 120.0
-_BACK_ENDS = f"modprobe brd rd_nr={RAM_DISKS} rd_size={RAM_DISK_MIB << 10}"
-_KERNEL = f"{_BACK_ENDS} && modprobe rnbd-client && modprobe rnbd-server"
-_PYTHON = f"{_BACK_ENDS} && modprobe nbd"
-_UP = """
-for net in /sys/bus/pci/devices/$1/net/*; do
-    [ $(($(cat $net/dev_port) + 1)) = $2 ] || continue
-    ip addr replace $3 dev ${net##*/} && ip link set ${net##*/} up || exit 1
-    for try in $(seq 300); do
-        [ "$(cat $net/carrier)" = 1 ] &&
-            grep -q ACTIVE /sys/bus/pci/devices/$1/infiniband/*/ports/$2/state && exit 0
-        sleep 0.1
-    done
-done
-echo "port $2 of $1 does not come up" >&2
-exit 1
-"""
-"""Gives a port of a PCI function an address; returns when its RDMA device may use it."""
-
-
 def prepare(machine: Vm, config: LabConfig) -> None:
     """Load the modules for RTRS; where the kernel drives the HCAs, give every port its address.
 
@@ -100,34 +131,6 @@ def function(side: Vm | Host, address: PortAddress) -> str:
     found = side.function(port)
     assert found is not None, f"guest {side.name} has no HCA {address.hca}"
     return found["address"]
-
-
-_SECONDS = 120.0
-_LOADS = 3
-_TRANSPORT = "modprobe ntb_transport use_dma=1 max_mw_size=0x100000 && modprobe ntb_netdev"
-# ntb_msi_setup_mws sets a window to the address that interrupt 0 of the bridge is sent to, which
-# has its CPU in bits 12 to 19, rounded to 4096 bytes; the Switchtec driver refuses an address that
-# is not a multiple of the window's size (switchtec_ntb_mw_set_trans). Only that of CPU 0 is one.
-_ON_FIRST_CPU = """
-default=/proc/irq/default_smp_affinity
-before=$(cat $default)
-echo 1 > $default
-modprobe MODULE
-status=$?
-echo $before > $default
-exit $status
-"""
-_LINK = """
-for try in $(seq 200); do
-    for net in /sys/class/net/*; do
-        [ "$(ethtool -i ${net##*/} 2>/dev/null | head -n 1)" = "driver: ntb_netdev" ] || continue
-        ip addr replace ADDRESS dev ${net##*/} && ip link set ${net##*/} up || exit 1
-        [ "$(cat $net/carrier)" = 1 ] && exit 0
-    done
-    sleep 0.1
-done
-exit 1
-"""
 
 
 def probe(machine: Vm, model: str) -> None:
@@ -202,12 +205,6 @@ def _install(machine: Vm, name: str, folder: Path) -> None:
         "{ grep -q /sys/kernel/debug /proc/mounts || mount -t debugfs none /sys/kernel/debug; }",
         timeout=_SECONDS,
     )
-
-
-_KERNEL_SECONDS = 180.0
-
-RunTogether = Callable[..., None]
-"""Runs actions, `Callable[[], None]` each, side by side; raises the first failure."""
 
 
 @dataclass(frozen=True)

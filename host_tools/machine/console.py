@@ -30,6 +30,10 @@ _TAIL_BYTES = 8000
 _LOOK_BYTES = 1 << 20
 """The bytes of a transcript that one look takes; a line that is longer is passed over."""
 
+PROMPT = r"bluebridge# "
+
+_SLICE = 0.2  # seconds between two looks at the alarms
+
 
 class Transcript:
     """The file to which QEMU writes the console, watched for a failing kernel."""
@@ -74,11 +78,6 @@ class Transcript:
         with self.path.open("rb") as stream:
             stream.seek(max(0, stream.seek(0, os.SEEK_END) - _TAIL_BYTES))
             return stream.read(_TAIL_BYTES).decode(errors="replace")
-
-
-PROMPT = r"bluebridge# "
-
-_SLICE = 0.2  # seconds between two looks at the alarms
 
 
 class Console:

@@ -20,6 +20,16 @@ from bluebridge.host_tools.machine.console import Transcript
 from bluebridge.host_tools.machine.qemu_arguments import Boot, Emulator, GuestSize, NetworkBoot
 from bluebridge.host_tools.processes import Alarm
 
+_T = TypeVar("_T")
+_START_SECONDS = 60.0
+_MIGRATION_SECONDS = 60.0
+_END_SECONDS = 3.0
+_CAUSE_LOOKS = processes.LOOKS // 2
+"""The looks at what may have ended QEMU: half of those that a caller of `trouble` may take."""
+PAUSE = 0.005
+"""The seconds between two looks at something that cannot be waited on."""
+_ON_SIGNAL = "terminating on signal"  # what QEMU prints, to leave with status 0
+
 
 class QmpError(LabError):
     """QEMU refused a command or did not answer it."""
@@ -101,17 +111,6 @@ class Qmp:
         if not isinstance(message, dict):
             raise QmpError(f"QEMU sent no object: {line[:80]!r}")
         return message
-
-
-_T = TypeVar("_T")
-_START_SECONDS = 60.0
-_MIGRATION_SECONDS = 60.0
-_END_SECONDS = 3.0
-_CAUSE_LOOKS = processes.LOOKS // 2
-"""The looks at what may have ended QEMU: half of those that a caller of `trouble` may take."""
-PAUSE = 0.005
-"""The seconds between two looks at something that cannot be waited on."""
-_ON_SIGNAL = "terminating on signal"  # what QEMU prints, to leave with status 0
 
 
 class Qemu:

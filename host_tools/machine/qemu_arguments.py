@@ -28,6 +28,13 @@ HCA_WINDOW = "64M"
 
 _NETDEV = "wire"
 
+EMULATED_CPU = "max,-erms,-fsrm"
+"""The CPU model under TCG, without the flags by which `rep movsb` counts as fast.
+
+With them kernel and C library would copy by it, and the emulator then moves one byte at a time, at
+a third of the speed of other copies.
+"""
+
 
 @dataclass(frozen=True)
 class Emulator:
@@ -95,14 +102,6 @@ class Nic:
         """Return the fields of `device_add` for a NIC behind root port `port`."""
         place = {"id": device_name(port), "bus": f"port{port}"}
         return {"driver": "virtio-net-pci", "netdev": _NETDEV, "mac": self.mac, **place}
-
-
-EMULATED_CPU = "max,-erms,-fsrm"
-"""The CPU model under TCG, without the flags by which `rep movsb` counts as fast.
-
-With them kernel and C library would copy by it, and the emulator then moves one byte at a time, at
-a third of the speed of other copies.
-"""
 
 
 @dataclass(frozen=True)

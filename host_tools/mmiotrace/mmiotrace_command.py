@@ -24,6 +24,17 @@ from bluebridge.printable import printable_lines
 TRACE = "mmiotrace.txt"
 """The name of the file with the guest's record, beside the bus log."""
 
+_TRACING = "/sys/kernel/tracing"
+_BUFFER_KIB = 32 << 10
+_HELPER = Path(__file__).resolve().parent / "whole_pages"
+_LOAD_SECONDS, _UNLOAD_SECONDS = 300.0, 60.0
+_FILE = "/tmp/mmiotrace"
+TRAFFIC = (
+    "ping -c 3 -i 0.2 {peer}",
+    "ib_write_lat -n 5 -s 64 -d mlx4_0",  # through mappings of user space, which are left out
+)
+"""The command whose traffic crosses the link while the trace is taken."""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of the command."""
@@ -54,18 +65,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--device", default="a", help="whose accesses of that log (default a)", metavar="NAME"
     )
     parser.add_argument("--quiet", action="store_true", help="no progress on standard error")
-
-
-_TRACING = "/sys/kernel/tracing"
-_BUFFER_KIB = 32 << 10
-_HELPER = Path(__file__).resolve().parent / "whole_pages"
-_LOAD_SECONDS, _UNLOAD_SECONDS = 300.0, 60.0
-_FILE = "/tmp/mmiotrace"
-TRAFFIC = (
-    "ping -c 3 -i 0.2 {peer}",
-    "ib_write_lat -n 5 -s 64 -d mlx4_0",  # through mappings of user space, which are left out
-)
-"""The command whose traffic crosses the link while the trace is taken."""
 
 
 def start(machine: Vm, modules: list[Path]) -> None:

@@ -37,6 +37,15 @@ PAYLOAD = 8
 _PATIENCE = 20.0
 _PAUSE = 0.5
 
+PERF = ("python3", "-m", "bluebridge.guest.perf", "--provider", "ntrdma")
+SECONDS = 300.0
+PINGS = 20
+TRANSFER_MIB = 16
+LONG = 1 << 20
+_SIZES = dict.fromkeys((NTB_CPU, NTB_CPU + back_ends.REGISTERED), 1 << 16)
+"""The sizes in bytes of bandwidth tests by back end, unless a user gives one."""
+KRPING = f"addr=10.9.2.1,port=9999,count={PINGS},validate,size=100000"
+
 
 def one_write(logs: Path, sender: str) -> list[str]:
     """Return the last write of `PAYLOAD` bytes that guest `sender` posted, with its transactions.
@@ -65,16 +74,6 @@ def _last_write(logs: Path, sender: str) -> Transfer | None:
             alone = not any(one.repeated for one in transfer.transactions)
             found = transfer if alone or found is None else found
     return found
-
-
-PERF = ("python3", "-m", "bluebridge.guest.perf", "--provider", "ntrdma")
-SECONDS = 300.0
-PINGS = 20
-TRANSFER_MIB = 16
-LONG = 1 << 20
-_SIZES = dict.fromkeys((NTB_CPU, NTB_CPU + back_ends.REGISTERED), 1 << 16)
-"""The sizes in bytes of bandwidth tests by back end, unless a user gives one."""
-KRPING = f"addr=10.9.2.1,port=9999,count={PINGS},validate,size=100000"
 
 
 def main(options: argparse.Namespace) -> int:

@@ -15,6 +15,15 @@ from bluebridge.host_tools.programs.running import wait_until
 SECONDS = 120.0
 ADDRESSES = {"a": "10.9.1.1", "b": "10.9.1.2"}
 
+TOOL = "cd /sys/kernel/debug/ntb_tool/*; "
+PERF = "cd /sys/kernel/debug/ntb_perf/*; "
+MSI = "cd /sys/kernel/debug/ntb_msi_test/*; "
+COUNT = "cat /sys/kernel/debug/ntb_pingpong/*/count"
+STATS = "/sys/kernel/debug/ntb_transport/*/qp0/stats"
+TRANSPORT = "max_mw_size=0x100000"
+RATE = re.compile(r"copied \d+ bytes in \d+ usecs, (\d+) MBytes/s")
+"""The line that ntb_perf prints at the end of a run."""
+
 
 class Unmet(LabError):
     """A result of a client differs from the expected one."""
@@ -66,16 +75,6 @@ class Guests:
         """Raise `Unmet`, with the name `what`, unless `found` equals `wanted`."""
         if found != wanted:
             raise Unmet(f"{what}: {found!r} instead of {wanted!r}")
-
-
-TOOL = "cd /sys/kernel/debug/ntb_tool/*; "
-PERF = "cd /sys/kernel/debug/ntb_perf/*; "
-MSI = "cd /sys/kernel/debug/ntb_msi_test/*; "
-COUNT = "cat /sys/kernel/debug/ntb_pingpong/*/count"
-STATS = "/sys/kernel/debug/ntb_transport/*/qp0/stats"
-TRANSPORT = "max_mw_size=0x100000"
-RATE = re.compile(r"copied \d+ bytes in \d+ usecs, (\d+) MBytes/s")
-"""The line that ntb_perf prints at the end of a run."""
 
 
 @dataclass(frozen=True)

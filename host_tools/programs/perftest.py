@@ -13,6 +13,52 @@ from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine.vm import Vm
 from bluebridge.host_tools.programs.running import Running
 
+IPERF_PORT = 5201
+VERBS_PORT = 18515
+"""The TCP port on which programs of libibverbs and perftest exchange queue pair numbers."""
+CM_LISTENING = "rdma resource show cm_id | grep -q LISTEN"
+"""A shell condition that holds when something listens through rdma_cm."""
+
+BEST, WORST, TYPICAL = 2, 3, 4
+"""Columns of an `ib_*_lat`: t_min, t_max, t_typical, all in microseconds."""
+AVERAGE = 3
+"""The column of an `ib_*_bw` table with BW average, in MiB/s."""
+UNEVEN_CLOCK = r"Can't produce a report|Correlation coefficient r\^2"
+"""A regular expression of the output of a program that could not sample the clock."""
+_ATTEMPTS = 20
+
+_LIMIT = 120.0
+MIB = 1 << 20
+
+PORT = 5001
+_RECEIVE = f"""
+import hashlib, socket
+with socket.create_server(("", {PORT})) as server:
+    connection, _ = server.accept()
+    seen, total = hashlib.md5(), 0
+    while data := connection.recv(1 << 16):
+        seen.update(data)
+        total += len(data)
+print(total, seen.hexdigest())
+"""
+_SEND = f"""
+import hashlib, os, socket, sys, time
+address, mib = sys.argv[1:]
+data = os.urandom(int(mib) << 20)
+while True:
+    try:
+        connection = socket.create_connection((address, {PORT}), 10)
+        break
+    except ConnectionRefusedError:
+        time.sleep(0.05)
+begin = time.monotonic()
+connection.settimeout(None)
+connection.sendall(data)
+connection.shutdown(socket.SHUT_WR)
+connection.recv(1)
+print(len(data), hashlib.md5(data).hexdigest(), time.monotonic() - begin)
+"""
+
 
 def serve_and_run(pair: Pair, server: str, client: str, port: int, seconds: float) -> str:
     """Run shell line `server` in a and, once it listens at `port`, `client` in b.
@@ -26,25 +72,9 @@ def serve_and_run(pair: Pair, server: str, client: str, port: int, seconds: floa
     return said
 
 
-IPERF_PORT = 5201
-VERBS_PORT = 18515
-"""The TCP port on which programs of libibverbs and perftest exchange queue pair numbers."""
-CM_LISTENING = "rdma resource show cm_id | grep -q LISTEN"
-"""A shell condition that holds when something listens through rdma_cm."""
-
-
 def listening(port: int) -> str:
     """Return a shell condition that holds when something listens at the TCP port."""
     return f"ss -Hltn 'sport = :{port}' | grep -q ."
-
-
-BEST, WORST, TYPICAL = 2, 3, 4
-"""Columns of an `ib_*_lat`: t_min, t_max, t_typical, all in microseconds."""
-AVERAGE = 3
-"""The column of an `ib_*_bw` table with BW average, in MiB/s."""
-UNEVEN_CLOCK = r"Can't produce a report|Correlation coefficient r\^2"
-"""A regular expression of the output of a program that could not sample the clock."""
-_ATTEMPTS = 20
 
 
 def run(pair: Pair, words: str, server: str, seconds: float) -> str:
@@ -81,10 +111,6 @@ def last_row(said: str) -> list[float]:
     return []
 
 
-_LIMIT = 120.0
-MIB = 1 << 20
-
-
 def tcp_rate(pair: Pair, server: str, *, backwards: bool, seconds: int) -> float:
     """Return the rate in MiB/s from guest b to guest a, whose address is `server`.
 
@@ -95,36 +121,6 @@ def tcp_rate(pair: Pair, server: str, *, backwards: bool, seconds: int) -> float
     said = serve_and_run(pair, "iperf3 -s -1", client, IPERF_PORT, _LIMIT + seconds)
     report: dict[str, Any] = json.loads(said)
     return float(report["end"]["sum_received"]["bits_per_second"]) / 8 / MIB
-
-
-PORT = 5001
-_RECEIVE = f"""
-import hashlib, socket
-with socket.create_server(("", {PORT})) as server:
-    connection, _ = server.accept()
-    seen, total = hashlib.md5(), 0
-    while data := connection.recv(1 << 16):
-        seen.update(data)
-        total += len(data)
-print(total, seen.hexdigest())
-"""
-_SEND = f"""
-import hashlib, os, socket, sys, time
-address, mib = sys.argv[1:]
-data = os.urandom(int(mib) << 20)
-while True:
-    try:
-        connection = socket.create_connection((address, {PORT}), 10)
-        break
-    except ConnectionRefusedError:
-        time.sleep(0.05)
-begin = time.monotonic()
-connection.settimeout(None)
-connection.sendall(data)
-connection.shutdown(socket.SHUT_WR)
-connection.recv(1)
-print(len(data), hashlib.md5(data).hexdigest(), time.monotonic() - begin)
-"""
 
 
 def transfer(

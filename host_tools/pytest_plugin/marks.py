@@ -14,6 +14,8 @@ from bluebridge.host_tools.lab.config import LIMITS, LabConfig
 HCA = "hca"
 """The device that the mark `devices` can name."""
 
+_SIZES = ", ".join(LIMITS)
+
 
 def config_of(node: pytest.Item) -> LabConfig:
     """Return the pair that a test's marks ask for; of several marks of a name the closest counts.
@@ -94,9 +96,6 @@ def _hosts(wanted: LabConfig, *names: Any, **others: Any) -> LabConfig:
     if others or not names or not set(names) <= set(wanted.names):
         raise _MarkError(f"names sides without a guest: {', '.join(map(repr, wanted.names))}")
     return replace(wanted, hosts="".join(sorted(set(names))))
-
-
-_SIZES = ", ".join(LIMITS)
 
 
 def _machine(wanted: LabConfig, *args: Any, **figures: Any) -> LabConfig:

@@ -29,6 +29,14 @@ from bluebridge.host_tools.pytest_plugin.lab import Lab
 if TYPE_CHECKING:
     from execnet import Channel
 
+_SIDE = "from bluebridge.host_tools.pytest_plugin.peer import serve\nserve(channel)"
+_START_SECONDS = 300.0
+_MORE_SECONDS = 30.0
+"""Seconds that an answer may take beyond the time limit of a command."""
+_END_SECONDS = 30.0
+
+Arm = Callable[..., AbstractContextManager[ArmedFault]]
+
 
 def joined(words: list[str], guests: int) -> dict[str, Any]:
     """Return the fields of `LabConfig` of a lab whose server has the options `words`."""
@@ -57,13 +65,6 @@ def _run(pair: Pair, name: str, command: str, timeout: float) -> tuple[int, str]
     except LabError as error:
         return str(error)
     return done.status, done.text
-
-
-_SIDE = "from bluebridge.host_tools.pytest_plugin.peer import serve\nserve(channel)"
-_START_SECONDS = 300.0
-_MORE_SECONDS = 30.0
-"""Seconds that an answer may take beyond the time limit of a command."""
-_END_SECONDS = 30.0
 
 
 class PeerLab:
@@ -146,9 +147,6 @@ class Wire:
         self.hold = partial(hardware.hold, link)
         self.mark = partial(hardware.mark, link)
         self.rewrite = partial(hardware.rewrite, link)
-
-
-Arm = Callable[..., AbstractContextManager[ArmedFault]]
 
 
 class Faults:

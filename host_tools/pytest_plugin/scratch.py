@@ -18,6 +18,11 @@ Keep = Literal["always", "failed", "never"]
 
 _LONGEST_NAME = 80
 
+MOST_EVENTS: Final = 20_000
+"""The most events before the end of the log that are looked at, if the test began earlier."""
+MOST_ACTIVITIES: Final = 5_000
+BEGINS, ENDS = "begins", "ends"
+
 
 @dataclass(eq=False)
 class Scratch:
@@ -102,12 +107,6 @@ def folder_name(node: str) -> str:
     file, _, rest = node.partition("::")
     whole = f"{Path(file).stem}-{rest}"
     return re.sub(r"[^A-Za-z0-9_.=]+", "-", whole).strip("-.")[:_LONGEST_NAME] or "test"
-
-
-MOST_EVENTS: Final = 20_000
-"""The most events before the end of the log that are looked at, if the test began earlier."""
-MOST_ACTIVITIES: Final = 5_000
-BEGINS, ENDS = "begins", "ends"
 
 
 def mark_of(node: str, moment: str) -> str:

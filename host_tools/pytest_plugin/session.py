@@ -49,6 +49,8 @@ FAULTS_PROPERTY, REQUEST_PROPERTY = "bluebridge_faults", "bluebridge_failed_requ
 
 Section = tuple[str, str]
 
+_FAILED = pytest.StashKey[bool]()
+
 
 def sections(lab: Lab, node: str, error: BaseException | None) -> Iterator[Section]:
     """Yield title and text of each section below the traceback of a failed test."""
@@ -175,9 +177,6 @@ def _first(traceback: types.TracebackType | None) -> types.TracebackType | None:
             return types.TracebackType(None, frame, traceback.tb_lasti, number)
         traceback = traceback.tb_next
     return None
-
-
-_FAILED = pytest.StashKey[bool]()
 
 
 @contextlib.contextmanager

@@ -15,6 +15,11 @@ from bluebridge.host_tools.analyzer.decode import decode
 from bluebridge.host_tools.analyzer.event_lines import HEADER, KINDS, table_line
 from bluebridge.host_tools.errors import UsageError
 
+_NEAREST = 5
+"""The number of records shown of those that failed one condition only."""
+_LAST = 5
+"""The number of records shown when none came near."""
+
 
 @dataclass(frozen=True, slots=True)
 class Record:
@@ -82,11 +87,6 @@ class Record:
 
 
 Predicate = Callable[[Record], bool]
-
-_NEAREST = 5
-"""The number of records shown of those that failed one condition only."""
-_LAST = 5
-"""The number of records shown when none came near."""
 
 
 @dataclass(frozen=True, slots=True)

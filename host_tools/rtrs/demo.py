@@ -19,6 +19,9 @@ _MIB = 1 << 20
 _READS, _READ_SECTORS, _WRITES, _WRITTEN_SECTORS = 0, 2, 4, 6
 """Fields of the file: Linux Documentation/block/stat.rst."""
 
+_LOOK_SECONDS = 1.0
+SHORTEST_SECONDS = 6.0
+
 
 class Rate:
     """The rate of a block device since the last call of `line`."""
@@ -41,10 +44,6 @@ class Rate:
         requests = (did[_READS] + did[_WRITES]) / seconds
         mib = (did[_READ_SECTORS] + did[_WRITTEN_SECTORS]) * _SECTOR / _MIB / seconds
         return f"{requests:5.0f} requests/s, {mib:5.1f} MiB/s"
-
-
-_LOOK_SECONDS = 1.0
-SHORTEST_SECONDS = 6.0
 
 
 def main(options: argparse.Namespace) -> int:

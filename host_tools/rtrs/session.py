@@ -34,6 +34,10 @@ from bluebridge.host_tools.rtrs.sides import (
 Tell = Callable[[str], list[str]]
 """Has the device server carry out a line of its control socket; returns the answer's lines."""
 
+SESSION = "lab"
+
+_LOOK_SECONDS = 0.5
+
 
 class Cut(StrEnum):
     """A way to cut a path."""
@@ -64,9 +68,6 @@ class Cutter:
     def restore(self, port: str) -> None:
         """Restore the port's link, so that everything passes it. Raises `LabError`."""
         self._tell(self._restore.format(port=port))
-
-
-SESSION = "lab"
 
 
 def client_of(pair: Pair, back_end: str) -> Client:
@@ -146,9 +147,6 @@ def session(
         mapped(pair, back_end=options.backend) as found,
     ):
         yield found
-
-
-_LOOK_SECONDS = 0.5
 
 
 def interrupt(

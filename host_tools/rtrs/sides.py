@@ -33,6 +33,21 @@ for path in *; do
 done
 """
 
+DISK = "/dev/ram0"
+CLIENT_ROOT = "/sys/devices/virtual/rtrs-client"
+SERVER_ROOT = "/sys/devices/virtual/rtrs-server"
+MAP = "/sys/devices/virtual/rnbd-client/ctl/map_device"
+_SECONDS = 120.0
+_FIND = "grep -lx {session} /sys/block/rnbd*/rnbd/session"
+
+_EXPORT = "disk"
+_ROOT = "/run/bluebridge"
+_PROGRAM = ("python3", "-m", "bluebridge.guest.protocols.rnbd")
+_MAPPED = re.compile(r"rnbd: mapped (/dev/nbd\d+) size \d+")
+_READY = """
+until grep -q "$2" $1; do [ -e $1.end ] && exit 1; sleep 0.1; done
+"""
+
 
 @dataclass(frozen=True)
 class PathState:
@@ -117,14 +132,6 @@ def _ports(config: LabConfig, guest: str) -> list[tuple[str, str]]:
     if config.has_nic(guest):
         return [(config.address(guest).partition("/")[0], "")]
     return [(port.ip, port_name(guest, port)) for port in port_addresses(config, guest)]
-
-
-DISK = "/dev/ram0"
-CLIENT_ROOT = "/sys/devices/virtual/rtrs-client"
-SERVER_ROOT = "/sys/devices/virtual/rtrs-server"
-MAP = "/sys/devices/virtual/rnbd-client/ctl/map_device"
-_SECONDS = 120.0
-_FIND = "grep -lx {session} /sys/block/rnbd*/rnbd/session"
 
 
 class Side:
@@ -231,15 +238,6 @@ class KernelClient(Client):
     def unmap(self) -> None:
         """Unmap the block device, which closes the session if it is the last one."""
         self._machine.run(f"echo normal > {self._folder}/unmap_device", timeout=_SECONDS)
-
-
-_EXPORT = "disk"
-_ROOT = "/run/bluebridge"
-_PROGRAM = ("python3", "-m", "bluebridge.guest.protocols.rnbd")
-_MAPPED = re.compile(r"rnbd: mapped (/dev/nbd\d+) size \d+")
-_READY = """
-until grep -q "$2" $1; do [ -e $1.end ] && exit 1; sleep 0.1; done
-"""
 
 
 def interfaces(config: LabConfig, back_end: str, side: Vm | Host) -> list[str]:

@@ -20,6 +20,26 @@ _LANES = {1: 1, 2: 4, 4: 8, 8: 12}
 _LANE_GBITS = {1: 2.5, 2: 5.0, 4: 10.0}
 _RDMA = ("rx_packets", "rx_bytes", "tx_packets", "tx_bytes")
 
+ECN = Kind(
+    "ecn", "queue pairs on a wire of packets", "a QPN", dict, ("lqpn",),
+    (
+        "lqpn", "rqpn", "ce-seen", "cnps-sent", "cnps-received", "rate", "target", "alpha",
+        "limited",
+    ),
+    frozenset(("lqpn", "rqpn")),
+)  # fmt: skip
+
+_LINKS = {True: "up", False: "down", None: "kept by software"}
+
+DMA = Kind(
+    "dma", "channels", "a channel, from 0 on", dict, ("channel",),
+    (
+        "channel", "state", "error", "chain", "next", "last-done", "done", "wanted", "bytes-left",
+        "completion",
+    ),
+    frozenset(("chain", "next", "last-done", "completion")),
+)  # fmt: skip
+
 
 def port(row: Row) -> Item:
     """Return the item of a port."""
@@ -71,19 +91,6 @@ PORTS = Kind(
     "ports", "ports", "a port, from 1 on", port, ("port",),
     hexadecimal=frozenset(("qp0", "steering")),
 )  # fmt: skip
-
-
-ECN = Kind(
-    "ecn", "queue pairs on a wire of packets", "a QPN", dict, ("lqpn",),
-    (
-        "lqpn", "rqpn", "ce-seen", "cnps-sent", "cnps-received", "rate", "target", "alpha",
-        "limited",
-    ),
-    frozenset(("lqpn", "rqpn")),
-)  # fmt: skip
-
-
-_LINKS = {True: "up", False: "down", None: "kept by software"}
 
 
 def bridge(row: Row) -> Item:
@@ -163,11 +170,3 @@ def _window(window: Row, registers: _Registers) -> Item:
 
 
 NTB = Kind("ntb", "bridges", "nothing: a guest has one bridge", bridge, ())
-DMA = Kind(
-    "dma", "channels", "a channel, from 0 on", dict, ("channel",),
-    (
-        "channel", "state", "error", "chain", "next", "last-done", "done", "wanted", "bytes-left",
-        "completion",
-    ),
-    frozenset(("chain", "next", "last-done", "completion")),
-)  # fmt: skip

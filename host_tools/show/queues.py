@@ -26,6 +26,11 @@ _EQ_STATES = {
     contexts.EQ_STATE_ALWAYS_ARMED: "always armed",
 }
 
+_RIGHTS = ("local_read", "local_write", "remote_read", "remote_write", "remote_atomic")
+_BIND = "bind_enable"
+_ADDRESS_BITS = 64
+_ALL_MEMORY = (1 << _ADDRESS_BITS) - 1
+
 
 def queue_pair(row: Row) -> Item:
     """Return the item of a queue pair; a datagram has the peer's address in its request."""
@@ -100,12 +105,6 @@ EQ = Kind(
     "eq", "event queues", "an EQN", event_queue, ("eqn",),
     ("eqn", "eqe", "producer", "consumer", "vector", "state", "backlog", "overflowed"),
 )  # fmt: skip
-
-
-_RIGHTS = ("local_read", "local_write", "remote_read", "remote_write", "remote_atomic")
-_BIND = "bind_enable"
-_ADDRESS_BITS = 64
-_ALL_MEMORY = (1 << _ADDRESS_BITS) - 1
 
 
 def region(row: Row) -> Item:

@@ -14,6 +14,56 @@ from bluebridge.host_tools.show.text import Item, Kind, Row
 _LINE = 64
 _OPCODE = 0xFFF
 
+_COMMAND = {
+    "I/O": 0, "Mem": 1, "BusMaster": 2, "SpecCycle": 3, "MemWINV": 4, "VGASnoop": 5, "ParErr": 6,
+    "Stepping": 7, "SERR": 8, "FastB2B": 9, "DisINTx": 10,
+}  # fmt: skip
+_STATUS = {
+    "INTx": 3, "Cap": 4, "66MHz": 5, "UDF": 6, "FastB2B": 7, "ParErr": 8, ">TAbort": 11,
+    "<TAbort": 12, "<MAbort": 13, ">SERR": 14, "<PERR": 15,
+}  # fmt: skip
+_SPEEDS = ("unknown", "2.5GT/s", "5GT/s", "8GT/s", "16GT/s", "32GT/s")
+_ENTRIES = 64  # The most capabilities that are followed: a space of 256 bytes has room for fewer
+
+Entry = tuple[int, str, str]
+"""The offset, name and decoded value of a register."""
+
+_FORMATS: Mapping[str, Callable[[int], str]] = {
+    "sign": lambda value: "+" if value else "-",
+    "count": lambda value: str(value + 1),
+    "place": lambda value: f"BAR={value & 7} offset={value & ~7:08x}",
+    "bytes": lambda value: f"{128 << value} bytes",
+    "speed": lambda value: _SPEEDS[value] if value < len(_SPEEDS) else "unknown",
+    "kind": lambda value: f"type {value}" if value else "Endpoint",
+}
+_CAPABILITIES: Mapping[int, tuple[Struct, Mapping[int, tuple[str, str]]]] = {
+    pci.CAP_ID_PM: (pci.PM_CAPABILITY, {
+        0x00: ("Power Management", "version {version}"),
+        0x04: ("Status", "D{power_state} NoSoftRst{no_soft_reset:sign}"),
+    }),
+    pci.CAP_ID_VPD: (pci.VPD_CAPABILITY, {0x00: ("Vital Product Data", "offset {address:#x}")}),
+    pci.CAP_ID_MSIX: (pci.MSIX_CAPABILITY, {
+        0x00: ("MSI-X", "Enable{enable:sign} Count={table_size:count} Masked{function_mask:sign}"),
+        0x04: ("Vector table", "{table:place}"),
+        0x08: ("PBA", "{pending:place}"),
+    }),
+    pci.CAP_ID_EXPRESS: (pci.EXPRESS_CAPABILITY, {
+        0x00: ("Express", "(v{version}) {port_type:kind}"),
+        0x04: ("DevCap", "MaxPayload {max_payload_supported:bytes} "
+                         "ExtTag{extended_tag_supported:sign} RBE{role_based_errors:sign} "
+                         "FLReset{function_reset:sign}"),
+        0x08: ("DevCtl", "RlxdOrd{relaxed_ordering:sign} NoSnoop{no_snoop:sign} "
+                         "MaxReadReq {max_read_request:bytes}"),
+        0x0A: ("DevSta", "{device_status:#06x}"),
+        0x0C: ("LnkCap", "Speed {link_speed_max:speed}, Width x{link_width_max}"),
+        0x10: ("LnkCtl", "{link_control:#06x}"),
+        0x12: ("LnkSta", "Speed {link_speed:speed}, Width x{link_width}"),
+        0x28: ("DevCtl2", "{device_control2:#06x}"),
+        0x30: ("LnkCtl2", "{link_control2:#06x}"),
+    }),
+}  # fmt: skip
+"""The registers of each capability by their offsets: what `lspci -vv` calls them and says."""
+
 
 def blocks_of(model: str) -> Sequence[RegisterBlock]:
     """Return the register tables of a function: `hca`, `ioat`, or the name of a bridge's model."""
@@ -99,21 +149,6 @@ REGS = Kind(
 )  # fmt: skip
 
 
-_COMMAND = {
-    "I/O": 0, "Mem": 1, "BusMaster": 2, "SpecCycle": 3, "MemWINV": 4, "VGASnoop": 5, "ParErr": 6,
-    "Stepping": 7, "SERR": 8, "FastB2B": 9, "DisINTx": 10,
-}  # fmt: skip
-_STATUS = {
-    "INTx": 3, "Cap": 4, "66MHz": 5, "UDF": 6, "FastB2B": 7, "ParErr": 8, ">TAbort": 11,
-    "<TAbort": 12, "<MAbort": 13, ">SERR": 14, "<PERR": 15,
-}  # fmt: skip
-_SPEEDS = ("unknown", "2.5GT/s", "5GT/s", "8GT/s", "16GT/s", "32GT/s")
-_ENTRIES = 64  # The most capabilities that are followed: a space of 256 bytes has room for fewer
-
-Entry = tuple[int, str, str]
-"""The offset, name and decoded value of a register."""
-
-
 def _flags(value: int, names: Mapping[str, int]) -> str:
     return " ".join(f"{name}{'+' if value >> bit & 1 else '-'}" for name, bit in names.items())
 
@@ -153,43 +188,6 @@ class _Value(int):
 
     def __format__(self, name: str) -> str:
         return _FORMATS[name](self) if name in _FORMATS else int.__format__(self, name)
-
-
-_FORMATS: Mapping[str, Callable[[int], str]] = {
-    "sign": lambda value: "+" if value else "-",
-    "count": lambda value: str(value + 1),
-    "place": lambda value: f"BAR={value & 7} offset={value & ~7:08x}",
-    "bytes": lambda value: f"{128 << value} bytes",
-    "speed": lambda value: _SPEEDS[value] if value < len(_SPEEDS) else "unknown",
-    "kind": lambda value: f"type {value}" if value else "Endpoint",
-}
-_CAPABILITIES: Mapping[int, tuple[Struct, Mapping[int, tuple[str, str]]]] = {
-    pci.CAP_ID_PM: (pci.PM_CAPABILITY, {
-        0x00: ("Power Management", "version {version}"),
-        0x04: ("Status", "D{power_state} NoSoftRst{no_soft_reset:sign}"),
-    }),
-    pci.CAP_ID_VPD: (pci.VPD_CAPABILITY, {0x00: ("Vital Product Data", "offset {address:#x}")}),
-    pci.CAP_ID_MSIX: (pci.MSIX_CAPABILITY, {
-        0x00: ("MSI-X", "Enable{enable:sign} Count={table_size:count} Masked{function_mask:sign}"),
-        0x04: ("Vector table", "{table:place}"),
-        0x08: ("PBA", "{pending:place}"),
-    }),
-    pci.CAP_ID_EXPRESS: (pci.EXPRESS_CAPABILITY, {
-        0x00: ("Express", "(v{version}) {port_type:kind}"),
-        0x04: ("DevCap", "MaxPayload {max_payload_supported:bytes} "
-                         "ExtTag{extended_tag_supported:sign} RBE{role_based_errors:sign} "
-                         "FLReset{function_reset:sign}"),
-        0x08: ("DevCtl", "RlxdOrd{relaxed_ordering:sign} NoSnoop{no_snoop:sign} "
-                         "MaxReadReq {max_read_request:bytes}"),
-        0x0A: ("DevSta", "{device_status:#06x}"),
-        0x0C: ("LnkCap", "Speed {link_speed_max:speed}, Width x{link_width_max}"),
-        0x10: ("LnkCtl", "{link_control:#06x}"),
-        0x12: ("LnkSta", "Speed {link_speed:speed}, Width x{link_width}"),
-        0x28: ("DevCtl2", "{device_control2:#06x}"),
-        0x30: ("LnkCtl2", "{link_control2:#06x}"),
-    }),
-}  # fmt: skip
-"""The registers of each capability by their offsets: what `lspci -vv` calls them and says."""
 
 
 def _capabilities(config: bytes) -> Iterator[Entry]:

@@ -29,6 +29,9 @@ KINDS = {kind.name: kind for kind in (QP, CQ, SRQ, EQ, ECN, MR, PORTS, REGS, CON
 Tell = Callable[[str], list[str]]
 """A function that has the server carry out a line, and returns the lines of its answer."""
 
+_NUMBER = re.compile(r"0[xX][0-9a-fA-F]{1,16}|0|[1-9][0-9]{0,18}")
+"""A number of at most 64 bits: decimal, or 0x and hexadecimal digits."""
+
 
 @dataclass
 class Answer:
@@ -93,10 +96,6 @@ def _numbered(answer: Answer, number: int, name: str) -> list[Item]:
             f"{name} had no {kind.name} {number}", f"`bluebridge show {name} {kind.name}`"
         )
     return found
-
-
-_NUMBER = re.compile(r"0[xX][0-9a-fA-F]{1,16}|0|[1-9][0-9]{0,18}")
-"""A number of at most 64 bits: decimal, or 0x and hexadecimal digits."""
 
 
 def main(options: argparse.Namespace) -> int:

@@ -17,6 +17,8 @@ Row = Mapping[str, Any]
 Item = dict[str, Any]
 """The names that users know with their values, in the order that is shown: `function` first."""
 
+GAP = "  "
+
 
 @dataclass(frozen=True, slots=True)
 class Kind:
@@ -75,9 +77,6 @@ def fields(struct: Struct, data: bytes, names: str) -> Item:
 def told(row: Row, without: str = "function context") -> Item:
     """Return what the device server itself tells of an object, `without` some words."""
     return {name: value for name, value in row.items() if name not in without.split()}
-
-
-GAP = "  "
 
 
 def cell(value: Any, *, hexadecimal: bool = False) -> str:

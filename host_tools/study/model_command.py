@@ -23,6 +23,8 @@ from bluebridge.host_tools.study import tables
 
 DEFAULT = "system-x"
 
+Row = dict[str, object]
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of the command."""
@@ -93,9 +95,6 @@ def _lines(arguments: argparse.Namespace, logs: Sequence[tables.Samples]) -> Ite
         yield from tables.size_lines(model, logs, arguments.folders)
     else:
         yield from tables.study_lines(table, model, logs)
-
-
-Row = dict[str, object]
 
 
 def size_rows(folders: Sequence[Path], logs: Sequence[tables.Samples]) -> Iterator[Row]:

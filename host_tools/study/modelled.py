@@ -25,6 +25,11 @@ _PATIENCE = 10.0
 """The seconds in which the device server must have written out the events of a payload."""
 _PAUSE = 0.1
 
+_CONTROL = 16
+_REMOTE = 16
+_HEAD = 4
+_UNIT = 16
+
 
 @dataclass(frozen=True)
 class Modelled:
@@ -76,12 +81,6 @@ class Watch:
             for each in assembled(events, reader.meta["devices"])
             if each.opcode == _OPCODE and each.length == size and each.status
         ]
-
-
-_CONTROL = 16
-_REMOTE = 16
-_HEAD = 4
-_UNIT = 16
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,16 @@ from typing import Any
 
 from bluebridge.host_tools.errors import UsageError
 
+LARGEST = 1 << 16
+MOST_ITERATIONS = 5000
+"""The most iterations of a payload, whose part of the bus log must fit into what the log keeps."""
+INLINE = 220
+"""The bytes that ib_write_lat asks to be inline (perftest_parameters.h: DEF_INLINE_WRITE)."""
+MOST_INLINE = 912
+PROFILES = ("system-x", "system-z")
+SETTINGS = {"perftest": ("on", "off"), "guest": ("on", "off", "wrong-page", "old-size")}
+PICTURES = (".png", ".svg")
+
 
 @dataclass(frozen=True, slots=True)
 class Wall:
@@ -49,17 +59,6 @@ class Row:
             str(values["path"]),
             dict(values["modelled"]),
         )
-
-
-LARGEST = 1 << 16
-MOST_ITERATIONS = 5000
-"""The most iterations of a payload, whose part of the bus log must fit into what the log keeps."""
-INLINE = 220
-"""The bytes that ib_write_lat asks to be inline (perftest_parameters.h: DEF_INLINE_WRITE)."""
-MOST_INLINE = 912
-PROFILES = ("system-x", "system-z")
-SETTINGS = {"perftest": ("on", "off"), "guest": ("on", "off", "wrong-page", "old-size")}
-PICTURES = (".png", ".svg")
 
 
 @dataclass(frozen=True)

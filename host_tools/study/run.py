@@ -19,6 +19,11 @@ from bluebridge.host_tools.study.journal import Journal
 from bluebridge.host_tools.study.modelled import Watch
 from bluebridge.host_tools.study.request import Row, SweepRequest, Wall
 
+_SECONDS = 180.0
+
+_LINES = 20
+"""The lines that tell how far a whole sweep has come, about."""
+
 
 class GuestProgram:
     """Measures payloads with `guest.perf` on a pair whose HCAs are bound to vfio-pci."""
@@ -55,9 +60,6 @@ class GuestProgram:
         raise LabError(f"guest b: the measuring program ended and said: {last[0]}")
 
 
-_SECONDS = 180.0
-
-
 class Perftest:
     """Measures payloads with ib_write_lat on a pair whose kernels drive the HCAs."""
 
@@ -78,10 +80,6 @@ class Perftest:
 
 def _wall(row: Sequence[float]) -> Wall:
     return Wall(row[TYPICAL], row[BEST], row[WORST])
-
-
-_LINES = 20
-"""The lines that tell how far a whole sweep has come, about."""
 
 
 def measure(

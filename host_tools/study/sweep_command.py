@@ -21,6 +21,8 @@ WALL = ("PacketSize", "LatTypical", "LatBest", "LatWorst")
 """The names of the table's columns for bytes and for wall time in microseconds."""
 OTHER = ("BlueFlame", "Path")
 
+OUTPUT = Path("latencyResult.dat")
+
 
 def table_text(request: SweepRequest, rows: Iterable[Row]) -> str:
     """Return the table: two lines of comment, then a block of rows for each setting.
@@ -106,9 +108,6 @@ def _replace(target: Path, write: Callable[[Path], object]) -> None:
         draft.replace(target)
     finally:
         draft.unlink(missing_ok=True)
-
-
-OUTPUT = Path("latencyResult.dat")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

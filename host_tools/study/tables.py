@@ -15,6 +15,22 @@ from bluebridge.host_tools.analyzer.model.model import EventCounts, Model
 STUDIED = "RDMA_WRITE"
 """Operation of the study's `rdma_lat`; a log also has messages of the programs' TCP."""
 
+Key = tuple[str, int, PostedBy]
+
+READS_45 = ((16, 12.356 - 11.684), (496, 13.468 - 12.836))
+"""The two reads of an entry in figure 4.5: bytes, and microseconds to the first completion."""
+
+HEADER = (
+    f"{'operation':13} {'payload':>8} {'way':>13} {'sends':>6} | "
+    f"{'stores':>6} {'writes':>6} {'entries':>7} {'reads':>6} {'CQEs':>5} | "
+    f"{'modelled us':>11} {'CPU us':>7} | {'wall us':>9}"
+)
+
+_COSTS = (
+    "{operation:13} {size:8} {way:>13} {sends:6} | {stores:6.2f} {writes:6.2f} {entries:7.2f} "
+    "{reads:6.2f} {cqes:5.2f} | {modelled_us:11.3f} {cpu_us:7.3f} | {wall_us:9.1f}"
+)
+
 
 class Setting(Enum):
     """The ways in which the studied sends of a log were posted."""
@@ -42,9 +58,6 @@ class SendGroup:
         self.cpu += model.cpu(transfer)
         self.wall += transfer.wall_us
         self.counts += counts
-
-
-Key = tuple[str, int, PostedBy]
 
 
 @dataclass(slots=True)
@@ -151,9 +164,6 @@ FIGURE_43 = StudyTable(
 )
 TABLES = {table.name: table for table in (TABLE_31, TABLE_41, FIGURE_43)}
 
-READS_45 = ((16, 12.356 - 11.684), (496, 13.468 - 12.836))
-"""The two reads of an entry in figure 4.5: bytes, and microseconds to the first completion."""
-
 
 @dataclass(frozen=True, slots=True)
 class Compared:
@@ -247,13 +257,6 @@ def study_lines(table: StudyTable, model: Model, logs: Sequence[Samples]) -> Ite
     )
 
 
-HEADER = (
-    f"{'operation':13} {'payload':>8} {'way':>13} {'sends':>6} | "
-    f"{'stores':>6} {'writes':>6} {'entries':>7} {'reads':>6} {'CQEs':>5} | "
-    f"{'modelled us':>11} {'CPU us':>7} | {'wall us':>9}"
-)
-
-
 def size_lines(model: Model, logs: Sequence[Samples], folders: Sequence[Path]) -> Iterator[str]:
     """Yield counts, modelled and wall time by payload and `PostedBy`.
 
@@ -294,9 +297,3 @@ def means(group: SendGroup) -> dict[str, float]:
         "cpu_us": group.cpu / sends,
         "wall_us": group.wall / sends,
     }
-
-
-_COSTS = (
-    "{operation:13} {size:8} {way:>13} {sends:6} | {stores:6.2f} {writes:6.2f} {entries:7.2f} "
-    "{reads:6.2f} {cqes:5.2f} | {modelled_us:11.3f} {cpu_us:7.3f} | {wall_us:9.1f}"
-)

@@ -10,6 +10,25 @@ from dataclasses import dataclass
 
 from bluebridge.device.layout.buslog import Kind
 
+_INTRODUCTION = """# Tour: what an RDMA adapter does
+
+    bluebridge tour
+
+This starts two guests, does what is below, and prints for each step the lines of the bus log that
+show it, with an address that plays them in a browser while the tour lasts. It takes a few minutes,
+waits for Enter between the steps, and ends the guests. Each step is checked: the command fails when
+the log does not have what is said here. This page is made from the same data
+(`host_tools/tour/steps.py`). The program that runs in the guests is
+`host_tools/tour/guest_program.py`.
+"""
+_END = """## Where to go from here
+
+- [How an RDMA adapter works](how-it-works.md): the same in one text.
+- [Send and receive between two guests](verbs.md): a program of your own.
+- [Faults of links](faults.md): more that can go wrong.
+- [A bridge between the guests](ntb.md): `bluebridge tour --bridge` shows it at the end.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Sight:
@@ -130,26 +149,6 @@ STEPS = (
         program="write",
     ),
 )  # fmt: skip
-
-
-_INTRODUCTION = """# Tour: what an RDMA adapter does
-
-    bluebridge tour
-
-This starts two guests, does what is below, and prints for each step the lines of the bus log that
-show it, with an address that plays them in a browser while the tour lasts. It takes a few minutes,
-waits for Enter between the steps, and ends the guests. Each step is checked: the command fails when
-the log does not have what is said here. This page is made from the same data
-(`host_tools/tour/steps.py`). The program that runs in the guests is
-`host_tools/tour/guest_program.py`.
-"""
-_END = """## Where to go from here
-
-- [How an RDMA adapter works](how-it-works.md): the same in one text.
-- [Send and receive between two guests](verbs.md): a program of your own.
-- [Faults of links](faults.md): more that can go wrong.
-- [A bridge between the guests](ntb.md): `bluebridge tour --bridge` shows it at the end.
-"""
 
 
 def page() -> str:

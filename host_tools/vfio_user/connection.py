@@ -25,6 +25,10 @@ NO_REPLY = 0x10
 ERROR = 0x20
 TIMEOUT = 10.0
 
+CONFIG = 7
+INTX, MSI, MSIX = 0, 1, 2
+DMA_RW = 3
+
 
 class IrqFlag(IntFlag):
     """linux/vfio.h: VFIO_IRQ_SET_*."""
@@ -35,11 +39,6 @@ class IrqFlag(IntFlag):
     MASK = 8
     UNMASK = 16
     TRIGGER = 32
-
-
-CONFIG = 7
-INTX, MSI, MSIX = 0, 1, 2
-DMA_RW = 3
 
 
 class ServerError(OSError):

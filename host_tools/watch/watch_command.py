@@ -27,6 +27,19 @@ LATEST = 8
 _UNCUT = 1000  # Columns for a file or a pipe: more than any line has
 _FRAME = 5  # Lines of a table besides its rows
 
+_NARROW_HEADER = (
+    f"{'wr':>7} {'dev':3} {'qpn':>8} {'operation':13} {'bytes':>8} {'by':13} {'wall us':>9}  status"
+)
+
+_NARROW_WAYS = ("adapter\nwrites", "register\nreads", "memory\nreads", "memory\nwrites",
+                "inter-\nrupts", "messages\n")  # fmt: skip
+"""`WAYS`, as heads of columns."""
+_UNITS = ("B", "kB", "MB", "GB", "TB")
+
+_LOOK_SECONDS = 0.05  # Between two looks; the device server writes its log out as often
+BEFORE = 20
+"""Events before the one that was found with which the command in the output begins."""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of the command."""
@@ -141,23 +154,12 @@ def picture(
     return Group(*parts)
 
 
-_NARROW_HEADER = (
-    f"{'wr':>7} {'dev':3} {'qpn':>8} {'operation':13} {'bytes':>8} {'by':13} {'wall us':>9}  status"
-)
-
-
 def _narrow_line(transfer: Transfer) -> str:
     return (
         f"{transfer.number:7} {transfer.device:3} {transfer.qpn:#8x} {transfer.opcode:13} "
         f"{transfer.length:8} {transfer.posted_by.value:13} {transfer.wall_us:9.1f}  "
         f"{transfer.status}"
     )
-
-
-_NARROW_WAYS = ("adapter\nwrites", "register\nreads", "memory\nreads", "memory\nwrites",
-                "inter-\nrupts", "messages\n")  # fmt: skip
-"""`WAYS`, as heads of columns."""
-_UNITS = ("B", "kB", "MB", "GB", "TB")
 
 
 def _narrow_rates(machines: list[str], interval: Interval, seconds: float) -> Table:
@@ -209,11 +211,6 @@ def _responses(interval: Interval) -> Table:
         cells = (f"{value:,.1f}" for value in times.summary())
         table.add_row(device, opcode, way, str(times.count), *cells)
     return table
-
-
-_LOOK_SECONDS = 0.05  # Between two looks; the device server writes its log out as often
-BEFORE = 20
-"""Events before the one that was found with which the command in the output begins."""
 
 
 def watch_until(reader: LogReader, condition: Condition, seconds: float | None) -> int:

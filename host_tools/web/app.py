@@ -30,6 +30,31 @@ from bluebridge.host_tools.web.timeline import length, moments, timeline
 
 _CELLS = re.compile(r"(?<!\\)\|")
 
+Environ = dict[str, Any]
+StartResponse = Callable[..., Any]
+Application = Callable[[Environ, StartResponse], Iterable[bytes]]
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS = [
+    ("Content-Security-Policy", POLICY),
+    ("Referrer-Policy", "no-referrer"),
+    ("X-Content-Type-Options", "nosniff"),
+    ("Cache-Control", "no-store"),
+    ("Cross-Origin-Resource-Policy", "same-origin"),
+]
+
+STATIC = Path(__file__).with_name("static")
+COUNT = 200
+"""The most activities that one answer of `/activities` has."""
+_LONGEST_TEXT = 200
+_MOST_BODY = 4096
+
+_LATEST = 1e9  # A bound on the seconds that a log may last
+_DIGITS = 18  # The most digits that the number of an event may have
+
 
 @cache
 def reference_page(subject: str) -> str | None:
@@ -73,23 +98,6 @@ def _reference_lines(text: str) -> Iterator[str]:
         yield "</table>"
 
 
-Environ = dict[str, Any]
-StartResponse = Callable[..., Any]
-Application = Callable[[Environ, StartResponse], Iterable[bytes]]
-
-POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
-    "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
-HEADERS = [
-    ("Content-Security-Policy", POLICY),
-    ("Referrer-Policy", "no-referrer"),
-    ("X-Content-Type-Options", "nosniff"),
-    ("Cache-Control", "no-store"),
-    ("Cross-Origin-Resource-Policy", "same-origin"),
-]
-
-
 class Gate:
     """A WSGI application in front of another: `/SECRET/x` is `/x` there, all else is refused."""
 
@@ -119,13 +127,6 @@ class Gate:
             and (origin is None or origin.removeprefix("http://") in self._hosts)
             and hmac.compare_digest(secret.encode(errors="replace"), self._secret)
         )
-
-
-STATIC = Path(__file__).with_name("static")
-COUNT = 200
-"""The most activities that one answer of `/activities` has."""
-_LONGEST_TEXT = 200
-_MOST_BODY = 4096
 
 
 def static_file(name: str) -> Any:
@@ -271,10 +272,6 @@ def answering(action: Callable[..., dict[str, Any]]) -> Callable[..., str]:
             return json.dumps({"error": "the request is damaged: load the page anew"})
 
     return answer
-
-
-_LATEST = 1e9  # A bound on the seconds that a log may last
-_DIGITS = 18  # The most digits that the number of an event may have
 
 
 def _number(text: str) -> int:

@@ -30,6 +30,30 @@ from bluebridge.host_tools.web.timeline import Function, hosts, peers
 
 _SECONDS = 2.0  # The seconds that the device server may take to answer
 
+TICK = 0.25
+"""The seconds between two looks at the log."""
+ASSEMBLED = 250
+"""The most events of a tick that are assembled."""
+HEADS = 4000
+"""The most events of a tick whose heads are counted; rates are those of a sample beyond that."""
+ROWS = 40
+"""The most new activities that a tick reports."""
+STATUS_TICKS = 8
+"""The ticks between two questions to the device server for the state of its ports."""
+PAGES = 16
+"""The most pages that may be open."""
+WAITING = 8
+"""The most messages that wait for a slow page; beyond that the oldest is left out."""
+_SILENCE = 5.0
+"""The seconds after which a page is told that nothing happened, to notice that it has gone."""
+
+_WAYS = {
+    int(Kind.MMIO_WRITE): "down", int(Kind.MMIO_READ): "down", int(Kind.CONFIG_READ): "down",
+    int(Kind.CONFIG_WRITE): "down", int(Kind.DMA_READ): "read", int(Kind.DMA_WRITE): "up",
+    int(Kind.IRQ): "up", int(Kind.WIRE): "wire",
+}  # fmt: skip
+"""The direction of an event: from the host, read by the device, to the host, out of the port."""
+
 
 class Lab:
     """A log, and the control socket of the server that writes it, if one runs."""
@@ -119,31 +143,6 @@ def find(folder: Path | None) -> tuple[Path, str, Path | None]:
 
 def _title(pair: PairRecord) -> str:
     return f"pair {pair.number}: {pair.sides}"
-
-
-TICK = 0.25
-"""The seconds between two looks at the log."""
-ASSEMBLED = 250
-"""The most events of a tick that are assembled."""
-HEADS = 4000
-"""The most events of a tick whose heads are counted; rates are those of a sample beyond that."""
-ROWS = 40
-"""The most new activities that a tick reports."""
-STATUS_TICKS = 8
-"""The ticks between two questions to the device server for the state of its ports."""
-PAGES = 16
-"""The most pages that may be open."""
-WAITING = 8
-"""The most messages that wait for a slow page; beyond that the oldest is left out."""
-_SILENCE = 5.0
-"""The seconds after which a page is told that nothing happened, to notice that it has gone."""
-
-_WAYS = {
-    int(Kind.MMIO_WRITE): "down", int(Kind.MMIO_READ): "down", int(Kind.CONFIG_READ): "down",
-    int(Kind.CONFIG_WRITE): "down", int(Kind.DMA_READ): "read", int(Kind.DMA_WRITE): "up",
-    int(Kind.IRQ): "up", int(Kind.WIRE): "wire",
-}  # fmt: skip
-"""The direction of an event: from the host, read by the device, to the host, out of the port."""
 
 
 class TooManyPages(Exception):

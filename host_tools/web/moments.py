@@ -24,6 +24,11 @@ _APART = 4096  # The number of events between two copies, at first
 _MOST_KEPT = 1 << 20
 """The most queues in all copies together; beyond that every second copy is dropped."""
 
+MOST_NAMED = 200
+"""The most queue pairs that the page offers to choose from."""
+
+_UNKNOWN = Pair()
+
 
 class Moments:
     """The queues of a log after each of its events; for several threads. Raises `LogError`."""
@@ -83,10 +88,6 @@ class Moments:
         return queues
 
 
-MOST_NAMED = 200
-"""The most queue pairs that the page offers to choose from."""
-
-
 def queue_answer(moments: Moments, number: int, wanted: Queue | None) -> dict[str, Any]:
     """Return a queue pair, or the log's first, after event `number` and at the end so far."""
     then, last, end, done = moments.at(number)
@@ -130,6 +131,3 @@ def _names(rings: Rings, queue: Queue) -> Iterator[tuple[str, RingName]]:
     eqns = (rings.known.get((function, Role.CQE, cqn), Ring()).events for cqn in cqns)
     for eqn in dict.fromkeys(each for each in eqns if each is not None):
         yield f"EQ {eqn}", (function, Role.EQE, eqn)
-
-
-_UNKNOWN = Pair()

@@ -48,6 +48,13 @@ CAPTIONS = {
 }
 """The sentences by the role of a step; other roles have a text of their own in the log."""
 
+MOST_STEPS = 2000
+"""The most steps of an activity in the page; a line says when it had more."""
+_OF_PAIRS = (
+    Role.DOORBELL, Role.WQE, Role.RECEIVE_WQE, Role.PAYLOAD_READ, Role.PAYLOAD_WRITE, Role.REQUEST,
+)  # fmt: skip
+"""Roles of transactions whose object is a queue pair."""
+
 
 def caption(one: Transaction, activity: Activity) -> str:
     """Return the sentence of a step; empty for one that the log itself describes in words."""
@@ -59,14 +66,6 @@ def caption(one: Transaction, activity: Activity) -> str:
         entry=entry,
         outcome="the work is done" if done else f"the work failed with {activity.status}",
     )
-
-
-MOST_STEPS = 2000
-"""The most steps of an activity in the page; a line says when it had more."""
-_OF_PAIRS = (
-    Role.DOORBELL, Role.WQE, Role.RECEIVE_WQE, Role.PAYLOAD_READ, Role.PAYLOAD_WRITE, Role.REQUEST,
-)  # fmt: skip
-"""Roles of transactions whose object is a queue pair."""
 
 
 def row(activity: Activity) -> dict[str, Any]:

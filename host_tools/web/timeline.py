@@ -26,6 +26,10 @@ _MOMENTS = frozenset((Kind.FAULT, Kind.LINK, Kind.CONTROL, Kind.RESET))
 WIRE = "wire"
 _Lanes = dict[str, list[list[float]]]
 
+_KINDS = {DeviceKind.ADAPTER: "HCA", DeviceKind.BRIDGE: "NTB", DeviceKind.ENGINE: "I/OAT"}
+
+_READS = (Tlp.MEMORY_READ, Tlp.CONFIG_READ)
+
 
 def length(reader: LogReader) -> dict[str, Any]:
     """Return the numbers of events, `first` to `end`, and the time from `begin` to `seconds`."""
@@ -108,9 +112,6 @@ def _marks(reader: LogReader) -> Iterator[tuple[int, float]]:
             yield number, event.time
 
 
-_KINDS = {DeviceKind.ADAPTER: "HCA", DeviceKind.BRIDGE: "NTB", DeviceKind.ENGINE: "I/OAT"}
-
-
 @dataclass(frozen=True, slots=True)
 class Function:
     """A PCIe function: `kind` is `HCA`, `NTB` or `I/OAT`; `ports` are their names in the log."""
@@ -164,9 +165,6 @@ def _on_bus(one: Transaction, name: str, host: str) -> list[str]:
     else:
         there = [name, port, cpu if one.role is Role.INTERRUPT else memory]
     return [*there, *there[-2::-1]] if one.tlp in _READS else there
-
-
-_READS = (Tlp.MEMORY_READ, Tlp.CONFIG_READ)
 
 
 def peers(devices: Iterable[str]) -> dict[str, str]:

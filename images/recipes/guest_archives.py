@@ -20,6 +20,28 @@ from bluebridge.images.recipes.recipe import Recipe
 from bluebridge.images.report import run
 from bluebridge.images.unpack import LIBRARIES, prune, prune_libraries, unpack
 
+DEBUG_PROGRAMS = ("strace", "gdb", "gdbserver", "trace-cmd", "perf", "nano", "bash", "ltrace")
+DEBUG_PACKAGES = (
+    *("strace", "ltrace", "gdb", "gdbserver", "trace-cmd", "linux-perf", "nano", "bash"),
+    "ncurses-base",
+)
+
+TESTPMD = "usr/bin/dpdk-testpmd"
+PLUGINS = f"{LIBRARIES}/dpdk"
+"""The folder of drivers; libraries that testpmd is linked to are links to some."""
+_LINKED = (
+    *("bitratestats25", "bpf25", "cmdline25", "common-dpaax25", "crypto-scheduler25"),
+    *("cryptodev25", "dmadev25", "eventdev25", "gro25", "gso25", "ip-frag25", "latencystats25"),
+    *("mempool-dpaa25", "metrics25", "net-bnxt25", "net-bond25", "net-dpaa25", "net-i40e25"),
+    *("net-iavf25", "net-ice25", "net-ixgbe25", "net-mlx5-25", "pcapng25", "pdump25", "rcu25"),
+    *("reorder25", "sched25", "security25", "timer25"),
+)
+"""Libraries that testpmd is linked to: drivers of other adapters, too, whose options it knows."""
+_DRIVERS = ("mempool-ring25", "net-mlx4-25", "net-virtio25")
+
+LEVEL = 10
+"""The level of zstd: a third of the size, in some seconds, once for each guest root."""
+
 
 class GuestArchiveRecipe(Recipe):
     """A tar file `archive`, of the packages of `requests`: paths are below the guest's root."""
@@ -72,13 +94,6 @@ def lacking(root: Path, base: Path) -> Iterator[Path]:
             yield path
 
 
-DEBUG_PROGRAMS = ("strace", "gdb", "gdbserver", "trace-cmd", "perf", "nano", "bash", "ltrace")
-DEBUG_PACKAGES = (
-    *("strace", "ltrace", "gdb", "gdbserver", "trace-cmd", "linux-perf", "nano", "bash"),
-    "ncurses-base",
-)
-
-
 class DebugToolsRecipe(GuestArchiveRecipe):
     """`debug.tar`: tools for looking at programs and at the kernel (`up --image debug`)."""
 
@@ -95,20 +110,6 @@ class DebugToolsRecipe(GuestArchiveRecipe):
         f"{LIBRARIES}/traceevent",
     )
     opened = ("libthread_db.so.1",)  # by which gdb lists a program's threads
-
-
-TESTPMD = "usr/bin/dpdk-testpmd"
-PLUGINS = f"{LIBRARIES}/dpdk"
-"""The folder of drivers; libraries that testpmd is linked to are links to some."""
-_LINKED = (
-    *("bitratestats25", "bpf25", "cmdline25", "common-dpaax25", "crypto-scheduler25"),
-    *("cryptodev25", "dmadev25", "eventdev25", "gro25", "gso25", "ip-frag25", "latencystats25"),
-    *("mempool-dpaa25", "metrics25", "net-bnxt25", "net-bond25", "net-dpaa25", "net-i40e25"),
-    *("net-iavf25", "net-ice25", "net-ixgbe25", "net-mlx5-25", "pcapng25", "pdump25", "rcu25"),
-    *("reorder25", "sched25", "security25", "timer25"),
-)
-"""Libraries that testpmd is linked to: drivers of other adapters, too, whose options it knows."""
-_DRIVERS = ("mempool-ring25", "net-mlx4-25", "net-virtio25")
 
 
 class DpdkRecipe(GuestArchiveRecipe):
@@ -167,10 +168,6 @@ class NfsRecipe(GuestArchiveRecipe):
         for path, content in tree.closure(("rpcrdma", "nfsd", "nfsv4")).items():
             (root / modules / path).parent.mkdir(parents=True, exist_ok=True)
             (root / modules / path).write_bytes(content)
-
-
-LEVEL = 10
-"""The level of zstd: a third of the size, in some seconds, once for each guest root."""
 
 
 class BootFilesRecipe(Recipe):

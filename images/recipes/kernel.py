@@ -15,6 +15,8 @@ IMAGE = r"linux-image-6\.12\.\d+\+deb13-amd64"
 SETUP_SECTS, PAYLOAD_OFFSET, PAYLOAD_LENGTH = 0x1F1, 0x248, 0x24C
 """Offsets in a bzImage: Linux Documentation/arch/x86/boot.rst, protocol 2.08 and later."""
 
+DEPENDS = re.compile(rb"\0depends=([^\0]*)\0")
+
 
 class KernelRecipe(Recipe):
     """`vmlinux` and the package's tree in `root/`."""
@@ -50,9 +52,6 @@ def elf_of(image: bytes) -> bytes:
     if not elf.startswith(b"\x7fELF"):
         raise ImageError("the kernel package holds no ELF kernel", "report it with its version")
     return elf
-
-
-DEPENDS = re.compile(rb"\0depends=([^\0]*)\0")
 
 
 class ModuleTree:

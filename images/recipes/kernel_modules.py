@@ -14,18 +14,6 @@ MAKE_VARIABLES = (
     "CONFIG_VFIO_MDEV=n",
 )
 
-
-class VfioRecipe(ModuleRecipe):
-    """One file, `vfio.ko`."""
-
-    name = "vfio-noiommu"
-
-    def build_modules(self, toolchain: Toolchain, folder: Path) -> None:
-        tree = toolchain.source(INSIDE)
-        toolchain.make(tree, MAKE_VARIABLES, "build vfio.ko")
-        toolchain.deliver(tree / "vfio.ko", folder)
-
-
 MSI_FLAG = "KCFLAGS=-DCONFIG_NTB_MSI=1"
 """A flag that changes struct ntb_dev, so every module that uses the structure is built with it."""
 OPTIONS = (
@@ -40,6 +28,19 @@ OPTIONS = (
     ),
 )
 
+RTRS = "drivers/infiniband/ulp/rtrs"
+
+
+class VfioRecipe(ModuleRecipe):
+    """One file, `vfio.ko`."""
+
+    name = "vfio-noiommu"
+
+    def build_modules(self, toolchain: Toolchain, folder: Path) -> None:
+        tree = toolchain.source(INSIDE)
+        toolchain.make(tree, MAKE_VARIABLES, "build vfio.ko")
+        toolchain.deliver(tree / "vfio.ko", folder)
+
 
 class NtbRecipe(PartsRecipe):
     """The modules of bridges in one folder, stripped, as `NAME.ko`."""
@@ -52,9 +53,6 @@ class NtbRecipe(PartsRecipe):
         Part("drivers/dma", file="dmatest"),
     )
     stock = ("dca", "ioatdma")
-
-
-RTRS = "drivers/infiniband/ulp/rtrs"
 
 
 class RtrsRecipe(PartsRecipe):

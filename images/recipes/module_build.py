@@ -26,6 +26,16 @@ ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/", "TMPDIR": "
 IN_NAMESPACE = 'mount --rbind /dev "$1/dev" && root=$1 && shift && exec chroot "$root" "$@"'
 """Device nodes cannot be made in a user namespace: the host's are bind-mounted for the process."""
 
+SOURCE = ("download", "linux-source-6.12")
+TOOLS = (
+    *("bash", "binutils", "coreutils", "dash", "diffutils", "findutils", "grep", "make", "mawk"),
+    "sed",
+)
+
+UNUSED = ("usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/info")
+SETPRIV = "util-linux"
+"""Package of `setpriv`, which drops the build's privileges inside the root."""
+
 
 def prepare(root: Path) -> None:
     """Add what builds need and maintainer scripts would have made: folders and `awk`."""
@@ -74,13 +84,6 @@ def _make_null(path: Path) -> None:
         os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(1, 3))
     except PermissionError:
         path.touch()
-
-
-SOURCE = ("download", "linux-source-6.12")
-TOOLS = (
-    *("bash", "binutils", "coreutils", "dash", "diffutils", "findutils", "grep", "make", "mawk"),
-    "sed",
-)
 
 
 def headers_folder(kernel: KernelRecipe) -> str:
@@ -209,11 +212,6 @@ def _uses(toolchain: Toolchain, part: Part) -> Iterable[str]:
     if part.headers:
         (headers,) = toolchain.root.glob(f"work/*/{part.headers}")
         yield f"KCFLAGS=-I{toolchain.path(headers)}"
-
-
-UNUSED = ("usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/info")
-SETPRIV = "util-linux"
-"""Package of `setpriv`, which drops the build's privileges inside the root."""
 
 
 class KbuildRecipe(Recipe):

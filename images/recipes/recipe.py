@@ -13,6 +13,15 @@ from bluebridge.images.apt import Packages
 from bluebridge.images.cache import Cache, file_digest, key_of
 from bluebridge.images.unpack import unpack
 
+PROGRAM = "usr/bin/qemu-system-x86_64"
+VERSION = (3, 13)
+"""The version of Debian 13's Python, which the guests have."""
+FOLDERS = ("include", f"include/python{VERSION[0]}.{VERSION[1]}")
+"""The folders in which the compiler looks:
+
+Debian's pyconfig.h includes one below the architecture's name.
+"""
+
 
 class Recipe(ABC):
     """The way to build one artefact; subclasses give `name`, `inputs` and `build`."""
@@ -46,16 +55,6 @@ class Recipe(ABC):
     def folder(self) -> Path:
         """Return the finished folder, built now if it is missing. Raises `ImageError`."""
         return self.cache.ensure(self.name, self.key(), self.build)
-
-
-PROGRAM = "usr/bin/qemu-system-x86_64"
-VERSION = (3, 13)
-"""The version of Debian 13's Python, which the guests have."""
-FOLDERS = ("include", f"include/python{VERSION[0]}.{VERSION[1]}")
-"""The folders in which the compiler looks:
-
-Debian's pyconfig.h includes one below the architecture's name.
-"""
 
 
 class UnpackedRecipe(Recipe):

@@ -36,6 +36,13 @@ _U16: Final = Struct(">H").unpack_from
 
 Frame = bytes | bytearray | memoryview
 
+VXLAN_PORT: Final = 4789
+VXLAN_HEADER: Final = 8
+_UDP_HEADER: Final = 8
+_ADDRESS: Final = 6
+_TYPE: Final = 12
+_FLAGS: Final = {TCP: rules.TCP, UDP: rules.UDP}
+
 
 def ones_sum(data: Frame) -> int:
     """Return a number congruent to the one's complement sum of `data` modulo 65535.
@@ -182,14 +189,6 @@ class FrameHeaders:
             begin = self.network + IPV6_HEADER
             extra = int.from_bytes(self.addresses(frame), "big") + self.end - begin
         return (ones_sum(frame[begin : self.end]) + extra) % ONES or ONES
-
-
-VXLAN_PORT: Final = 4789
-VXLAN_HEADER: Final = 8
-_UDP_HEADER: Final = 8
-_ADDRESS: Final = 6
-_TYPE: Final = 12
-_FLAGS: Final = {TCP: rules.TCP, UDP: rules.UDP}
 
 
 def number_of(frame: bytes, depth: int) -> int:

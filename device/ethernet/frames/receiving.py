@@ -34,6 +34,26 @@ _PORT_FLAG: Final = {
     (6, UDP): HASH_UDP_IPV6,
 }
 
+TAG_SIZE: Final = 4
+_TYPE_OFFSET: Final = HEADER_SIZE - 2
+_STRIP: Final = 1
+_KEEP: Final = 2
+_FCS: Final = Struct("<I")
+
+IS_IPV4: Final = 1 << 0
+IS_FRAGMENT: Final = 1 << 1
+IS_IPV6: Final = 1 << 2
+HAS_OPTIONS: Final = 1 << 3
+IS_TCP: Final = 1 << 4
+IS_UDP: Final = 1 << 5
+IP_GOOD: Final = 1 << 6
+L4_GOOD: Final = 1 << 7
+"""Findings are bits: the kind of a packet, and which of its checksums are right."""
+FINDINGS: Final = 8
+"""Number of bits that findings have."""
+
+_TRANSPORT: Final = {TCP: IS_TCP, UDP: IS_UDP}
+
 
 def toeplitz(data: bytes, key: bytes) -> int:
     """Return the 32-bit Toeplitz hash: for each set bit the 32 bits of the key that start there."""
@@ -96,13 +116,6 @@ class Spreader:
         return b""
 
 
-TAG_SIZE: Final = 4
-_TYPE_OFFSET: Final = HEADER_SIZE - 2
-_STRIP: Final = 1
-_KEEP: Final = 2
-_FCS: Final = Struct("<I")
-
-
 class TrainForms:
     """The frames of one train, made once in each form: a group may have a thousand rings."""
 
@@ -133,21 +146,6 @@ class TrainForms:
             form = frame + pack(crc32(frame)) if keep_fcs else frame
             made.append(form[:_TYPE_OFFSET] + form[cut:] if strip else form)
         return made
-
-
-IS_IPV4: Final = 1 << 0
-IS_FRAGMENT: Final = 1 << 1
-IS_IPV6: Final = 1 << 2
-HAS_OPTIONS: Final = 1 << 3
-IS_TCP: Final = 1 << 4
-IS_UDP: Final = 1 << 5
-IP_GOOD: Final = 1 << 6
-L4_GOOD: Final = 1 << 7
-"""Findings are bits: the kind of a packet, and which of its checksums are right."""
-FINDINGS: Final = 8
-"""Number of bits that findings have."""
-
-_TRANSPORT: Final = {TCP: IS_TCP, UDP: IS_UDP}
 
 
 def findings(frame: Frame, headers: FrameHeaders, good: bool) -> tuple[int, int]:

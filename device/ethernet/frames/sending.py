@@ -35,6 +35,22 @@ L4_CHECKSUM: Final = 2
 ALL_CHECKSUMS: Final = IP_CHECKSUM | L4_CHECKSUM
 """Checksums that the adapter is to compute."""
 
+FIN: Final = 1
+PSH: Final = 8
+CWR: Final = 128
+LAST_ONLY: Final = FIN | PSH
+_TCP_SEQUENCE: Final = 4
+_TCP_OFFSET: Final = 12
+_TCP_FLAGS: Final = 13
+_TCP_CHECKSUM: Final = 16
+_IPV4_LENGTH: Final = 2
+_IPV4_ID: Final = 4
+_IPV4_PROTOCOL: Final = 9
+_IPV6_LENGTH: Final = 4
+_U16: Final = Struct(">H")
+_U32: Final = Struct(">I")
+_LENGTH_ID: Final = Struct(">HH")
+
 
 def tagged(frame: bytes, kind: int, tag: int) -> bytes:
     """Return the frame with a VLAN tag of Ethertype `kind` inserted, unchanged if `kind` is 0."""
@@ -82,23 +98,6 @@ def fill_l4_checksum(frame: bytearray, headers: FrameHeaders) -> None:
     if headers.protocol == UDP and not value:
         value = ONES
     frame[field : field + 2] = value.to_bytes(2, "big")
-
-
-FIN: Final = 1
-PSH: Final = 8
-CWR: Final = 128
-LAST_ONLY: Final = FIN | PSH
-_TCP_SEQUENCE: Final = 4
-_TCP_OFFSET: Final = 12
-_TCP_FLAGS: Final = 13
-_TCP_CHECKSUM: Final = 16
-_IPV4_LENGTH: Final = 2
-_IPV4_ID: Final = 4
-_IPV4_PROTOCOL: Final = 9
-_IPV6_LENGTH: Final = 4
-_U16: Final = Struct(">H")
-_U32: Final = Struct(">I")
-_LENGTH_ID: Final = Struct(">HH")
 
 
 class SegmentError(WorkError):

@@ -45,6 +45,13 @@ _BEGINS: Final = frozenset(
 _UDP_CHECKSUM: Final = 2
 """Bytes from the UDP checksum to the BTH."""
 
+_CLASSES: Final = {IPV4.name: "tos", IPV6.name: "traffic_class"}
+"""The field of a network header whose low two bits are for ECN; RoCE v1 has none."""
+_EXTENDED: Final = {header.name: header for headers in HEADERS.values() for header in headers}
+_TABLES: Final = {
+    table.name.lower(): table for table in (IPV4, IPV6, GRH, UDP, BTH, *_EXTENDED.values())
+}
+
 
 @dataclass(frozen=True, slots=True)
 class RocePacket:
@@ -158,14 +165,6 @@ def mended(packet: RocePacket, frame: bytearray) -> bytes:
         before = crc.before_roce_v2(bytes(frame[ip]), bytes(frame[udp]))
     frame[icrc : icrc + ICRC_SIZE] = crc.invariant(before, bytes(frame[at:icrc]))
     return bytes(frame)
-
-
-_CLASSES: Final = {IPV4.name: "tos", IPV6.name: "traffic_class"}
-"""The field of a network header whose low two bits are for ECN; RoCE v1 has none."""
-_EXTENDED: Final = {header.name: header for headers in HEADERS.values() for header in headers}
-_TABLES: Final = {
-    table.name.lower(): table for table in (IPV4, IPV6, GRH, UDP, BTH, *_EXTENDED.values())
-}
 
 
 class Change(ABC):

@@ -42,6 +42,18 @@ from bluebridge.device.layout.ib.mad import (
 PORTS_PER_MASK = 16
 REREGISTER = 0x80
 
+_READ_ONLY = (
+    SmpAttribute.NODE_DESCRIPTION, SmpAttribute.NODE_INFO, SmpAttribute.MLNX_EXTENDED_PORT_INFO
+)  # fmt: skip
+_SWITCH_ONLY = (
+    SmpAttribute.SWITCH_INFO, SmpAttribute.LINEAR_FORWARDING, SmpAttribute.MULTICAST_FORWARDING
+)  # fmt: skip
+
+RESPONSE_TIME = 18
+_NARROW = {"xmit_discards": 0xFFFF, "vl15_dropped": 0xFFFF, "link_downed": 0xFF}
+_WIDE = ("xmit_data", "rcv_data", "xmit_packets", "rcv_packets")
+_GROUPS = ("multicast_xmit_packets", "multicast_rcv_packets")
+
 
 class Refused(Exception):
     """A request is answered with a status other than OK."""
@@ -211,18 +223,6 @@ _ATTRIBUTES: dict[int, Callable[[_Query], bytes]] = {
     # no FDR10 (Linux `ib/main.c: ib_link_query_port`)
     SmpAttribute.MLNX_EXTENDED_PORT_INFO: lambda query: b"",
 }
-_READ_ONLY = (
-    SmpAttribute.NODE_DESCRIPTION, SmpAttribute.NODE_INFO, SmpAttribute.MLNX_EXTENDED_PORT_INFO
-)  # fmt: skip
-_SWITCH_ONLY = (
-    SmpAttribute.SWITCH_INFO, SmpAttribute.LINEAR_FORWARDING, SmpAttribute.MULTICAST_FORWARDING
-)  # fmt: skip
-
-
-RESPONSE_TIME = 18
-_NARROW = {"xmit_discards": 0xFFFF, "vl15_dropped": 0xFFFF, "link_downed": 0xFF}
-_WIDE = ("xmit_data", "rcv_data", "xmit_packets", "rcv_packets")
-_GROUPS = ("multicast_xmit_packets", "multicast_rcv_packets")
 
 
 def answer_perf(node: Node, ingress: int, mad: bytes) -> bytes | None:

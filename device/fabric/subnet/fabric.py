@@ -21,6 +21,9 @@ SWITCH_PORTS = 8
 WORD = 4
 """Bytes in a word, in which ports count data."""
 
+Cable = tuple[PortCounters, PortCounters]
+"""The counters of the sending and the receiving end of a cable."""
+
 
 class Watcher(Protocol):
     """The interface of those who follow events in the subnet: subnet manager, sender of traps."""
@@ -30,10 +33,6 @@ class Watcher(Protocol):
 
     def left(self, agent: PortAgent) -> None:
         """Take notice that a port was detached from the fabric."""
-
-
-Cable = tuple[PortCounters, PortCounters]
-"""The counters of the sending and the receiving end of a cable."""
 
 
 class _Way(NamedTuple):

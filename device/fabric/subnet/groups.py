@@ -34,6 +34,11 @@ _AGREED = frozenset(
 _NEEDED = frozenset(("qkey", "pkey", "service_level", "flow_label", "traffic_class"))
 """Components that a request must have to create a group (o15-0.1.1)."""
 
+MAX_SERVICES = 1024
+
+Key = tuple[int, bytes, int]
+"""The service id, GID and P_Key of a service."""
+
 
 class SaError(Exception):
     """A query of the subnet administrator is answered with a status other than OK."""
@@ -176,12 +181,6 @@ def _settle(request: bytes, names: set[str], name: str, best: int) -> int:
     if not 0 < value <= best or (how == 0 and best <= wanted):
         raise SaError(SaStatus.INVALID_REQUEST)
     return value
-
-
-MAX_SERVICES = 1024
-
-Key = tuple[int, bytes, int]
-"""The service id, GID and P_Key of a service."""
 
 
 class Services:

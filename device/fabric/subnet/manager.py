@@ -48,6 +48,10 @@ CONFIRM_SECONDS = 2.0
 _OURS = Change.LID | Change.SM_LID | Change.GID_PREFIX | Change.ROUTES
 """Changes by others that the manager undoes."""
 
+REPEAT_SECONDS = 1.0
+ATTEMPTS = 5
+PRODUCER_SWITCH = 2
+
 
 class SubnetManager:
     """The master of the subnet: port n of the switch leads to LID n + 1, whatever is there."""
@@ -195,11 +199,6 @@ def _port_info(agent: PortAgent, lid: int, state: int) -> bytes:
     }.items():  # fmt: skip
         PORT_INFO.set(info, name, value)
     return bytes(info)
-
-
-REPEAT_SECONDS = 1.0
-ATTEMPTS = 5
-PRODUCER_SWITCH = 2
 
 
 class TrapSender:

@@ -33,6 +33,12 @@ from bluebridge.device.layout.net.roce import (
 _GRH = Struct(">IHBB16s16s")
 _HEADERS_AND_MAD = 12 + 8 + 256 + 4  # BTH, DETH, MAD, ICRC
 
+MAX_TRANSFERS = 64
+"""Most transfers under way at once; a new one ends the oldest."""
+
+Key = tuple[bytes, int, int]
+"""The LID and queue pair of the receiver, and the transaction id."""
+
 
 def smp_to(source: bytes, target: bytes, smp: bytes) -> Datagram:
     """Return a subnet management packet between two LIDs."""
@@ -65,13 +71,6 @@ def answer_to(request: Datagram, mad: bytes) -> Datagram:
         hops = max(route.hop_limit, 1)
         grh = _GRH.pack(6 << 28, _HEADERS_AND_MAD, GRH_NEXT_BTH, hops, route.sgid, route.dgid)
     return Datagram(route, request.target_qpn, request.source_qpn, qkey, 0, grh, mad)
-
-
-MAX_TRANSFERS = 64
-"""Most transfers under way at once; a new one ends the oldest."""
-
-Key = tuple[bytes, int, int]
-"""The LID and queue pair of the receiver, and the transaction id."""
 
 
 @dataclass(slots=True)

@@ -27,6 +27,12 @@ from bluebridge.device.layout.ib.link import (
 )
 from bluebridge.device.layout.ib.mad import PORT_INFO
 
+DEFAULT_PREFIX = 0xFE80 << 48
+DEFAULT_TIMEOUT = 18  # 4.096 us * 2^18, a second
+ALL_SPEEDS = 7  # 2.5, 5 and 10 Gb/s
+VLS_4 = 3  # the code of VL 0 to 3
+ARBITRATION_ENTRIES = 8
+
 
 @dataclass(slots=True)
 class PortCounters:
@@ -60,13 +66,6 @@ class PortCounters:
         """Set all counters to zero."""
         for name in asdict(self):
             setattr(self, name, 0)
-
-
-DEFAULT_PREFIX = 0xFE80 << 48
-DEFAULT_TIMEOUT = 18  # 4.096 us * 2^18, a second
-ALL_SPEEDS = 7  # 2.5, 5 and 10 Gb/s
-VLS_4 = 3  # the code of VL 0 to 3
-ARBITRATION_ENTRIES = 8
 
 
 class Change(IntFlag):

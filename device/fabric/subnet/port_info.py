@@ -34,6 +34,10 @@ _SET_UNLESS_ZERO = ("width_enabled", "speed_enabled", "operational_vls", "neighb
 _PHYSICAL = (0, PHYSICAL_POLLING, PHYSICAL_DISABLED, PHYSICAL_LINK_UP)
 _END_PORT_ONLY = ("gid_prefix", "lid", "sm_lid", "sm_sl", "lmc")
 
+MOST_VIOLATIONS = 0xFFFF
+READ_KEY, READ_REST = 0, 1
+"""Protection bits: others may read all, or all but the key; with higher bits, nothing."""
+
 
 class BadField(Exception):
     """A Set has a value that the port cannot take."""
@@ -75,11 +79,6 @@ def apply(info: bytearray, data: bytes, *, end_port: bool) -> list[str]:
     if end_port and get(data, "client_reregister"):
         changed.append("client_reregister")
     return changed
-
-
-MOST_VIOLATIONS = 0xFFFF
-READ_KEY, READ_REST = 0, 1
-"""Protection bits: others may read all, or all but the key; with higher bits, nothing."""
 
 
 class ManagementKey:

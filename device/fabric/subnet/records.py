@@ -32,6 +32,9 @@ BLOCK_SIZE = 64
 
 Rows = Callable[[InfinibandFabric], Iterator[bytes]]
 
+MORE, LESS, EXACTLY, BEST = 0, 1, 2, 3
+_SELECTED = {"mtu": "mtu_selector", "rate": "rate_selector", "life": "life_selector"}
+
 
 def _nodes(fabric: InfinibandFabric) -> Iterator[bytes]:
     for node, port in fabric.topology.addressed():
@@ -122,10 +125,6 @@ TABLES: dict[int, tuple[Struct, Rows]] = {
     SaAttribute.PKEY_TABLE: (PKEY_TABLE_RECORD, _pkey_tables),
 }
 """Read-only attributes, with the layout of the record and the function that yields all records."""
-
-
-MORE, LESS, EXACTLY, BEST = 0, 1, 2, 3
-_SELECTED = {"mtu": "mtu_selector", "rate": "rate_selector", "life": "life_selector"}
 
 
 def named(table: Struct, mask: int) -> set[str]:

@@ -37,6 +37,14 @@ from bluebridge.device.layout.net.roce import GSI_QKEY, GSI_QPN, SMI_QPN
 _INITIAL = SMP.field("initial_path").offset
 _RETURN = SMP.field("return_path").offset
 
+DEVICE_SWITCH = 0xC738  # SwitchX, the generation of ConnectX-3
+DESCRIPTION = b"bluebridge switch"
+MULTICAST_LIDS = 0x400
+LIFE_TIME = 18
+ALL_PORTS_GUIDS, ALL_PORTS_PKEYS = 1, 16
+
+Send = Callable[[FabricPort, Message], int]
+
 
 class Fate(Enum):
     """The ways in which a switch can treat an SMP."""
@@ -104,15 +112,6 @@ def _back(packet: bytearray, pointer: int, count: int) -> Step:
         return Step(Fate.PORT, packet[_RETURN + pointer - 1], bytes(packet))
     target = SMP.get(packet, "dr_slid")
     return DROPPED if target == PERMISSIVE_LID else Step(Fate.LID, target, bytes(packet))
-
-
-DEVICE_SWITCH = 0xC738  # SwitchX, the generation of ConnectX-3
-DESCRIPTION = b"bluebridge switch"
-MULTICAST_LIDS = 0x400
-LIFE_TIME = 18
-ALL_PORTS_GUIDS, ALL_PORTS_PKEYS = 1, 16
-
-Send = Callable[[FabricPort, Message], int]
 
 
 class Manager(Protocol):

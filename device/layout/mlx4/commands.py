@@ -156,6 +156,15 @@ class OptPar(IntEnum):
     VLAN_STRIPPING = 21
 
 
+_RST, _INIT, _RTR, _RTS = QpState.RST, QpState.INIT, QpState.RTR, QpState.RTS
+_SQD, _SQER, _ERR = QpState.SQD, QpState.SQER, QpState.ERR
+OWNED = (_INIT, _RTR, _RTS, _SQD, _SQER, _ERR)
+"""States in which hardware owns a queue pair."""
+
+FAILURES = ((_RTS, _SQER), (_SQD, _SQER), *((state, _ERR) for state in OWNED[:-1]))
+"""Transitions that hardware makes when work fails; to SQER only with unreliable services."""
+
+
 def name_of(opcode: int) -> str:
     """Return the name of an opcode, or its number in hex."""
     try:
@@ -171,11 +180,6 @@ class Transition(NamedTuple):
     target: QpState
 
 
-_RST, _INIT, _RTR, _RTS = QpState.RST, QpState.INIT, QpState.RTR, QpState.RTS
-_SQD, _SQER, _ERR = QpState.SQD, QpState.SQER, QpState.ERR
-OWNED = (_INIT, _RTR, _RTS, _SQD, _SQER, _ERR)
-"""States in which hardware owns a queue pair."""
-
 TRANSITIONS: dict[int, Transition] = {
     Opcode.RST2INIT_QP: Transition((_RST,), _INIT),
     Opcode.INIT2INIT_QP: Transition((_INIT,), _INIT),
@@ -190,6 +194,3 @@ TRANSITIONS: dict[int, Transition] = {
     Opcode.TORST_QP: Transition((_RST, *OWNED), _RST),
 }
 """Transitions by the opcode of the command that asks for them."""
-
-FAILURES = ((_RTS, _SQER), (_SQD, _SQER), *((state, _ERR) for state in OWNED[:-1]))
-"""Transitions that hardware makes when work fails; to SQER only with unreliable services."""

@@ -49,6 +49,67 @@ class CompletionStatus(IntEnum):
     REMOTE_ABORTED_ERR = 0x22
 
 
+_OURS = "nobody's: chosen here"
+
+_SOURCE = "inc/cq.h: struct mlx4_cqe; ib/cq.c: mlx4_ib_poll_one"
+
+CQE = Struct(
+    "CQE",
+    CQE_SIZE,
+    bits("cvlan_present", 0x00, 4, 29, doc="a customer VLAN tag was stripped"),
+    bits("svlan_present", 0x00, 4, 30, doc="a service VLAN tag was stripped"),
+    bits("qpn", 0x00, 4, 23, 0, "local QPN, all 24 bits"),
+    u32("immediate", 0x04, "immediate data, invalidated rkey, or pkey index (UD)"),
+    bits("grh", 0x08, 4, 31, doc="a GRH is present"),
+    bits("path_bits", 0x08, 4, 30, 24, "local path bits"),
+    bits("remote_qpn", 0x08, 4, 23, 0, "source QPN of a datagram"),
+    u16("sl_vid", 0x0C, "SL<<12 (IB); PCP<<13 | VID (Ethernet)"),
+    raw("smac", 0x0E, 6, "source MAC (RoCE datagrams); overlaps rlid and status"),
+    u32("byte_count", 0x14, "received, read, or 8 for atomics; UD counts the 40 GRH bytes"),
+    u16("wqe_index", 0x18, "free-running index of the completed send WQE; entry of an SRQ"),
+    u16("checksum", 0x1A, "receive L4 checksum result"),
+    bits("owner", OWNER_OFFSET, 1, 7, doc="lap bit: valid when it equals !!(ci & size)"),
+    bits("is_send", OWNER_OFFSET, 1, 6, doc="completion of a send queue"),
+    bits("opcode", OWNER_OFFSET, 1, 4, 0, "of send or receive, 0x1E error, 0x16 resize"),
+    source=_SOURCE,
+)
+
+L4_CHECKED = 1 << 2  # of byte bad_fcs
+
+FRAME_CQE = Struct(
+    "CQE.FRAME",
+    CQE_SIZE,
+    bits("cvlan_present", 0x00, 4, 29),
+    bits("svlan_present", 0x00, 4, 30),
+    bits("qpn", 0x00, 4, 23, 0, "the ring's QPN"),
+    u32("rss_hash", 0x04),
+    u16("vlan_tag", 0x0C, "tag that was stripped"),
+    u16("status", 0x10, "FrameStatus"),
+    u8("ipv6_extensions", 0x12),
+    u8("bad_fcs", 0x13, "bit 4 bad FCS, bit 2 L4 checksum verified"),
+    u32("byte_count", 0x14, "bytes of the frame, without FCS"),
+    u16("wqe_index", 0x18),
+    u16("checksum", 0x1A, "0xFFFF: the TCP or UDP checksum is right"),
+    bits("owner", OWNER_OFFSET, 1, 7),
+    bits("opcode", OWNER_OFFSET, 1, 4, 0),
+    doc="completion of an Ethernet receive",
+    source="inc/cq.h: struct mlx4_cqe; core/en_rx.c: mlx4_en_process_rx_cq",
+)
+
+ERROR_CQE = Struct(
+    "CQE.ERROR",
+    CQE_SIZE,
+    bits("qpn", 0x00, 4, 23, 0, "local QPN"),
+    u16("wqe_index", 0x18, "index of the failed WQE"),
+    u8("vendor_syndrome", 0x1A, "`vendor_err` of verbs; by `syndrome`, see FAILURES"),
+    u8("syndrome", 0x1B, "what went wrong"),
+    bits("owner", OWNER_OFFSET, 1, 7),
+    bits("is_send", OWNER_OFFSET, 1, 6),
+    bits("opcode", OWNER_OFFSET, 1, 4, 0, "0x1E"),
+    source="inc/cq.h: struct mlx4_err_cqe",
+)
+
+
 class Failure(NamedTuple):
     """A failed completion: its status in verbs, its vendor syndrome, the source of that number."""
 
@@ -57,7 +118,6 @@ class Failure(NamedTuple):
     source: str
 
 
-_OURS = "nobody's: chosen here"
 FAILURES: Mapping[CompletionStatus, Failure] = {
     CompletionStatus.LOCAL_LENGTH_ERR: Failure(
         "LOC_LEN_ERR", 0x68, "ConnectX-4 Lx: netdev, 2021-01-19, allow tx skb without linear"
@@ -111,30 +171,6 @@ def vendor_syndrome(status: int) -> int:
     return UNKNOWN_VENDOR_SYNDROME if failure is None else failure.vendor_syndrome
 
 
-_SOURCE = "inc/cq.h: struct mlx4_cqe; ib/cq.c: mlx4_ib_poll_one"
-
-CQE = Struct(
-    "CQE",
-    CQE_SIZE,
-    bits("cvlan_present", 0x00, 4, 29, doc="a customer VLAN tag was stripped"),
-    bits("svlan_present", 0x00, 4, 30, doc="a service VLAN tag was stripped"),
-    bits("qpn", 0x00, 4, 23, 0, "local QPN, all 24 bits"),
-    u32("immediate", 0x04, "immediate data, invalidated rkey, or pkey index (UD)"),
-    bits("grh", 0x08, 4, 31, doc="a GRH is present"),
-    bits("path_bits", 0x08, 4, 30, 24, "local path bits"),
-    bits("remote_qpn", 0x08, 4, 23, 0, "source QPN of a datagram"),
-    u16("sl_vid", 0x0C, "SL<<12 (IB); PCP<<13 | VID (Ethernet)"),
-    raw("smac", 0x0E, 6, "source MAC (RoCE datagrams); overlaps rlid and status"),
-    u32("byte_count", 0x14, "received, read, or 8 for atomics; UD counts the 40 GRH bytes"),
-    u16("wqe_index", 0x18, "free-running index of the completed send WQE; entry of an SRQ"),
-    u16("checksum", 0x1A, "receive L4 checksum result"),
-    bits("owner", OWNER_OFFSET, 1, 7, doc="lap bit: valid when it equals !!(ci & size)"),
-    bits("is_send", OWNER_OFFSET, 1, 6, doc="completion of a send queue"),
-    bits("opcode", OWNER_OFFSET, 1, 4, 0, "of send or receive, 0x1E error, 0x16 resize"),
-    source=_SOURCE,
-)
-
-
 class FrameStatus(IntFlag):
     """Properties of a received Ethernet frame (inc/cq.h: MLX4_CQE_STATUS_*)."""
 
@@ -145,39 +181,3 @@ class FrameStatus(IntFlag):
     TCP = 1 << 10
     UDP = 1 << 11
     IP_OK = 1 << 12
-
-
-L4_CHECKED = 1 << 2  # of byte bad_fcs
-
-FRAME_CQE = Struct(
-    "CQE.FRAME",
-    CQE_SIZE,
-    bits("cvlan_present", 0x00, 4, 29),
-    bits("svlan_present", 0x00, 4, 30),
-    bits("qpn", 0x00, 4, 23, 0, "the ring's QPN"),
-    u32("rss_hash", 0x04),
-    u16("vlan_tag", 0x0C, "tag that was stripped"),
-    u16("status", 0x10, "FrameStatus"),
-    u8("ipv6_extensions", 0x12),
-    u8("bad_fcs", 0x13, "bit 4 bad FCS, bit 2 L4 checksum verified"),
-    u32("byte_count", 0x14, "bytes of the frame, without FCS"),
-    u16("wqe_index", 0x18),
-    u16("checksum", 0x1A, "0xFFFF: the TCP or UDP checksum is right"),
-    bits("owner", OWNER_OFFSET, 1, 7),
-    bits("opcode", OWNER_OFFSET, 1, 4, 0),
-    doc="completion of an Ethernet receive",
-    source="inc/cq.h: struct mlx4_cqe; core/en_rx.c: mlx4_en_process_rx_cq",
-)
-
-ERROR_CQE = Struct(
-    "CQE.ERROR",
-    CQE_SIZE,
-    bits("qpn", 0x00, 4, 23, 0, "local QPN"),
-    u16("wqe_index", 0x18, "index of the failed WQE"),
-    u8("vendor_syndrome", 0x1A, "`vendor_err` of verbs; by `syndrome`, see FAILURES"),
-    u8("syndrome", 0x1B, "what went wrong"),
-    bits("owner", OWNER_OFFSET, 1, 7),
-    bits("is_send", OWNER_OFFSET, 1, 6),
-    bits("opcode", OWNER_OFFSET, 1, 4, 0, "0x1E"),
-    source="inc/cq.h: struct mlx4_err_cqe",
-)

@@ -121,6 +121,24 @@ OF_PAIRS = ("qpn", "qp-type", "next-connection", "opcode", *COUNTED)
 NO_LIMIT = 0
 """The `count` of a fault that takes everything that matches."""
 
+_HANDSHAKE = "RTRS: the path's handshake times out"
+_RTRS_MESSAGES = (
+    ("info-req", "opcode=SEND length=272 payload=0000 count=1", _HANDSHAKE),
+    ("info-rsp", "opcode=SEND length=24- payload=0100 count=1", _HANDSHAKE),
+    ("io-req", "immediate=0x00000000/0xf0000000 count=1", "RTRS: one retry"),
+    ("io-rsp", "immediate=0x10000000/0xf0000000 count=1", "RTRS: one retry"),
+    ("io-rsp-inv", "immediate=0x20000000/0xf0000000 count=1", "RTRS: one retry"),
+    ("heartbeat", "immediate=0x80000000/0xf0000000", "RTRS: RETRY_EXC_ERR, the path reconnects"),
+    ("heartbeat-ack", "immediate=0x90000000/0xf0000000", "RTRS: the peer's heartbeat times out"),
+)
+"""The messages of RTRS, the conditions of a link rule that find them, what follows their loss.
+
+Names, lengths and types of immediates are those of `bluebridge.device.layout.net.rtrs`.
+"""
+
+_LOAD = "mlx4_core does not load; a reload works again"
+_FATAL = "mlx4_core resets the adapter: a closing command may not fail"
+
 
 @dataclass(frozen=True, slots=True)
 class NamedFault:
@@ -193,20 +211,6 @@ def _wire(name: str, rule: str, seen: str, layer: Layer = Layer.WIRE) -> NamedFa
     )
 
 
-_HANDSHAKE = "RTRS: the path's handshake times out"
-_RTRS_MESSAGES = (
-    ("info-req", "opcode=SEND length=272 payload=0000 count=1", _HANDSHAKE),
-    ("info-rsp", "opcode=SEND length=24- payload=0100 count=1", _HANDSHAKE),
-    ("io-req", "immediate=0x00000000/0xf0000000 count=1", "RTRS: one retry"),
-    ("io-rsp", "immediate=0x10000000/0xf0000000 count=1", "RTRS: one retry"),
-    ("io-rsp-inv", "immediate=0x20000000/0xf0000000 count=1", "RTRS: one retry"),
-    ("heartbeat", "immediate=0x80000000/0xf0000000", "RTRS: RETRY_EXC_ERR, the path reconnects"),
-    ("heartbeat-ack", "immediate=0x90000000/0xf0000000", "RTRS: the peer's heartbeat times out"),
-)
-"""The messages of RTRS, the conditions of a link rule that find them, what follows their loss.
-
-Names, lengths and types of immediates are those of `bluebridge.device.layout.net.rtrs`.
-"""
 _RTRS_FAULTS = (
     *(_wire(f"rtrs-{name}-lost", f"drop {rule}", seen) for name, rule, seen in _RTRS_MESSAGES),
     *(
@@ -214,8 +218,6 @@ _RTRS_FAULTS = (
         for name, rule, _ in _RTRS_MESSAGES
     ),
 )
-_LOAD = "mlx4_core does not load; a reload works again"
-_FATAL = "mlx4_core resets the adapter: a closing command may not fail"
 
 FAULTS = (
     NamedFault("device-fatal", Layer.FIRMWARE, Effect.FATAL,

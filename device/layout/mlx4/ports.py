@@ -8,34 +8,6 @@ from bluebridge.device.layout.fields import Field, Struct, bits, raw, u8, u16, u
 
 STAT_CLASSES = 9  # eight priorities, then frames without a VLAN tag
 
-
-def _by_class(name: str, offset: int, stride: int, doc: str) -> list[Field]:
-    return [
-        u64(f"{name}_{number}", offset + stride * number, doc if not number else "")
-        for number in range(STAT_CLASSES)
-    ]
-
-
-ETH_STATS = Struct(
-    "ETH_STATS",
-    2992,
-    *_by_class("rx_broadcast", 0x2D0, 8, "by priority, 8 = without VLAN tag"),
-    *_by_class("rx_multicast", 0x318, 8, "by priority"),
-    *_by_class("rx_unicast", 0x360, 8, "by priority"),
-    *_by_class("rx_octets", 0x3B8, 24, "by priority"),
-    *_by_class("rx_frames", 0x480, 24, "by priority"),
-    *_by_class("tx_broadcast", 0x8B8, 8, "by priority"),
-    *_by_class("tx_multicast", 0x908, 8, "by priority"),
-    *_by_class("tx_unicast", 0x958, 8, "by priority"),
-    *_by_class("tx_octets", 0x9B8, 24, "by priority"),
-    *_by_class("tx_frames", 0xA98, 24, "by priority"),
-    u32("rx_dropped", 0xB98),
-    u32("rx_no_buffer", 0xB9C, "frames for which no receive was posted"),
-    u32("rx_total_frames", 0xBA4, "low word of the frames received"),
-    u32("tx_dropped", 0xBA8),
-    source="core/mlx4_en.h: struct mlx4_en_stat_out_mbox; core/en_port.c",
-)
-
 FLOW_STATS_PRIORITIES = 8
 FLOW_STATS = Struct(
     "FLOW_STATS",
@@ -134,14 +106,6 @@ PTYS = Struct(
     source="inc/device.h: struct mlx4_ptys_reg; core/en_ethtool.c",
 )
 
-
-class LinkMode(IntFlag):
-    """Ethernet link modes that this adapter has (inc/device.h: enum mlx4_link_mode)."""
-
-    CR4_40G = 1 << 6
-    CR_10G = 1 << 12
-
-
 CABLE_INFO_ATTRIBUTE = 0xFF60
 """Vendor attribute of the subnet management agent whose data is CABLE_INFO."""
 
@@ -160,16 +124,6 @@ CABLE_INFO = Struct(
     doc="data of a MAD of attribute 0xFF60",
     source="core/port.c: struct mlx4_cable_info",
 )
-
-
-class CableStatus(IntEnum):
-    """Status of a response with CABLE_INFO (core/port.c: enum cable_info_err)."""
-
-    NOT_CONNECTED = 0x0300
-    BAD_PAGE = 0x0500
-    BAD_ADDRESS = 0x0600
-    BAD_I2C_ADDRESS = 0x0700
-
 
 QSFP_PLUS = 0x0D
 QSFP_BASE_SUM, QSFP_EXTENDED_SUM = range(128, 191), range(192, 223)
@@ -202,7 +156,6 @@ QSFP_EEPROM = Struct(
     source="SFF-8636; core/en_ethtool.c: mlx4_en_get_module_info",
 )
 
-
 DIAGNOSTICS = Struct(
     "DIAGNOSTICS",
     0x200,
@@ -231,3 +184,47 @@ DIAGNOSTICS = Struct(
     u32("sq_num_to", 0x134, "acknowledge time-outs"),
     source="Linux ib/main.c: diag_basic, diag_ext",
 )
+
+
+def _by_class(name: str, offset: int, stride: int, doc: str) -> list[Field]:
+    return [
+        u64(f"{name}_{number}", offset + stride * number, doc if not number else "")
+        for number in range(STAT_CLASSES)
+    ]
+
+
+ETH_STATS = Struct(
+    "ETH_STATS",
+    2992,
+    *_by_class("rx_broadcast", 0x2D0, 8, "by priority, 8 = without VLAN tag"),
+    *_by_class("rx_multicast", 0x318, 8, "by priority"),
+    *_by_class("rx_unicast", 0x360, 8, "by priority"),
+    *_by_class("rx_octets", 0x3B8, 24, "by priority"),
+    *_by_class("rx_frames", 0x480, 24, "by priority"),
+    *_by_class("tx_broadcast", 0x8B8, 8, "by priority"),
+    *_by_class("tx_multicast", 0x908, 8, "by priority"),
+    *_by_class("tx_unicast", 0x958, 8, "by priority"),
+    *_by_class("tx_octets", 0x9B8, 24, "by priority"),
+    *_by_class("tx_frames", 0xA98, 24, "by priority"),
+    u32("rx_dropped", 0xB98),
+    u32("rx_no_buffer", 0xB9C, "frames for which no receive was posted"),
+    u32("rx_total_frames", 0xBA4, "low word of the frames received"),
+    u32("tx_dropped", 0xBA8),
+    source="core/mlx4_en.h: struct mlx4_en_stat_out_mbox; core/en_port.c",
+)
+
+
+class LinkMode(IntFlag):
+    """Ethernet link modes that this adapter has (inc/device.h: enum mlx4_link_mode)."""
+
+    CR4_40G = 1 << 6
+    CR_10G = 1 << 12
+
+
+class CableStatus(IntEnum):
+    """Status of a response with CABLE_INFO (core/port.c: enum cable_info_err)."""
+
+    NOT_CONNECTED = 0x0300
+    BAD_PAGE = 0x0500
+    BAD_ADDRESS = 0x0600
+    BAD_I2C_ADDRESS = 0x0700

@@ -56,6 +56,26 @@ class Answered(IntEnum):
     OTHER = 2
 
 
+_IDS = [u32("local_comm_id", 0, "sender's"), u32("remote_comm_id", 4, "receiver's")]
+
+IP_HEADER_SIZE = 36
+IP_HEADER = Struct(
+    "CMA_HDR",
+    IP_HEADER_SIZE,
+    u8("cma_version", 0, "0"),
+    bits("ip_version", 1, 1, 7, 4, "4 or 6"),
+    u16("port", 2, "requester's port"),
+    raw("source", 4, 16, "requester's address; IPv4 in the last four bytes"),
+    raw("destination", 20, 16, "listener's address; IPv4 in the last four bytes"),
+    doc="RDMA IP CM service header, first in a REQ's private data",
+    source="InfiniBand annex A11; core/cma.c: struct cma_hdr",
+)
+
+SERVICE_ID_TCP = 0x0000000001060000
+"""Base of the service ids of RDMA_PS_TCP; the low 16 bits are the port."""
+SERVICE_PORT_MASK = 0xFFFF
+
+
 def _path(prefix: str, base: int) -> list[Field]:
     """Return the fields of the 44 bytes that describe one path of a REQ."""
     return [
@@ -76,8 +96,6 @@ def _path(prefix: str, base: int) -> list[Field]:
 def _message(name: str, table: int, *fields: Field) -> Struct:
     return Struct(f"CM_{name}", CM_DATA_SIZE, *fields, source=f"{SOURCE}, table {table}")
 
-
-_IDS = [u32("local_comm_id", 0, "sender's"), u32("remote_comm_id", 4, "receiver's")]
 
 REQ = _message(
     "REQ",
@@ -161,23 +179,6 @@ DREP = _message("DREP", 113, *_IDS, raw("private_data", 8, 224))
 
 MESSAGES = dict(zip(CmAttribute, (REQ, MRA, REJ, REP, RTU, DREQ, DREP), strict=True))
 """The structure of each message by attribute id."""
-
-IP_HEADER_SIZE = 36
-IP_HEADER = Struct(
-    "CMA_HDR",
-    IP_HEADER_SIZE,
-    u8("cma_version", 0, "0"),
-    bits("ip_version", 1, 1, 7, 4, "4 or 6"),
-    u16("port", 2, "requester's port"),
-    raw("source", 4, 16, "requester's address; IPv4 in the last four bytes"),
-    raw("destination", 20, 16, "listener's address; IPv4 in the last four bytes"),
-    doc="RDMA IP CM service header, first in a REQ's private data",
-    source="InfiniBand annex A11; core/cma.c: struct cma_hdr",
-)
-
-SERVICE_ID_TCP = 0x0000000001060000
-"""Base of the service ids of RDMA_PS_TCP; the low 16 bits are the port."""
-SERVICE_PORT_MASK = 0xFFFF
 
 
 def service_id(port: int) -> int:

@@ -67,6 +67,51 @@ UDP = Struct(
     source="RFC 768",
 )
 
+IPOIB_HEADER_SIZE = 4
+IPOIB = Struct("IPOIB", IPOIB_HEADER_SIZE, u16("ethertype", 0, "protocol"), source="RFC 4391, 6")
+
+VXLAN_PORT = 4789
+"""UDP destination port of VXLAN (RFC 7348, section 5)."""
+VNI_VALID = 0x08
+"""The flags of a frame with a valid VNI; Linux drops what has others (vxlan_core.c: vxlan_rcv)."""
+MAX_VNI = (1 << 24) - 1
+
+VXLAN = Struct(
+    "VXLAN",
+    8,
+    u8("flags", 0, "0x08: the VNI is valid"),
+    raw("reserved", 1, 3, "0"),
+    bits("vni", 4, 4, 31, 8, "network identifier"),
+    bits("reserved2", 4, 4, 7, 0, "0"),
+    source="RFC 7348",
+)
+
+PROTOCOL_ICMPV6 = 58
+HOP_LIMIT = 255
+"""Hop limit of all messages, which shows that no router has forwarded them."""
+ALL_NODES = bytes.fromhex("ff020000000000000000000000000001")
+SOLICITED, OVERRIDE = 1 << 30, 1 << 29
+"""Flags of an advertisement: it answers a solicitation; it replaces what was known before."""
+
+NEIGHBOUR = Struct(
+    "NEIGHBOUR",
+    24,
+    u8("type", 0, "135 solicitation, 136 advertisement"),
+    u8("code", 1),
+    u16("checksum", 2, "with the pseudo header of IPv6"),
+    u32("flags", 4, "of an advertisement: bit 30 solicited, bit 29 override"),
+    raw("target", 8, 16, "the address in question"),
+    source="RFC 4861, 4.3 and 4.4",
+)
+LINK_OPTION = Struct(
+    "LINK_OPTION",
+    8,
+    u8("type", 0, "1 of the source, 2 of the target"),
+    u8("length", 1, "in 8 bytes: 1"),
+    raw("mac", 2, 6),
+    source="RFC 4861, 4.6.1",
+)
+
 
 def ones_complement_sum(data: bytes) -> int:
     """Return the Internet checksum of `data` (RFC 1071), complemented as in a checksum field."""
@@ -88,35 +133,6 @@ def _folded(qpn: int) -> int:
     return (qpn ^ qpn >> 16) & 0xFF | qpn & 0xFF00
 
 
-IPOIB_HEADER_SIZE = 4
-IPOIB = Struct("IPOIB", IPOIB_HEADER_SIZE, u16("ethertype", 0, "protocol"), source="RFC 4391, 6")
-
-
-VXLAN_PORT = 4789
-"""UDP destination port of VXLAN (RFC 7348, section 5)."""
-VNI_VALID = 0x08
-"""The flags of a frame with a valid VNI; Linux drops what has others (vxlan_core.c: vxlan_rcv)."""
-MAX_VNI = (1 << 24) - 1
-
-VXLAN = Struct(
-    "VXLAN",
-    8,
-    u8("flags", 0, "0x08: the VNI is valid"),
-    raw("reserved", 1, 3, "0"),
-    bits("vni", 4, 4, 31, 8, "network identifier"),
-    bits("reserved2", 4, 4, 7, 0, "0"),
-    source="RFC 7348",
-)
-
-
-PROTOCOL_ICMPV6 = 58
-HOP_LIMIT = 255
-"""Hop limit of all messages, which shows that no router has forwarded them."""
-ALL_NODES = bytes.fromhex("ff020000000000000000000000000001")
-SOLICITED, OVERRIDE = 1 << 30, 1 << 29
-"""Flags of an advertisement: it answers a solicitation; it replaces what was known before."""
-
-
 class NeighbourType(IntEnum):
     """ICMPv6 types of the messages."""
 
@@ -129,26 +145,6 @@ class LinkOption(IntEnum):
 
     SOURCE = 1
     TARGET = 2
-
-
-NEIGHBOUR = Struct(
-    "NEIGHBOUR",
-    24,
-    u8("type", 0, "135 solicitation, 136 advertisement"),
-    u8("code", 1),
-    u16("checksum", 2, "with the pseudo header of IPv6"),
-    u32("flags", 4, "of an advertisement: bit 30 solicited, bit 29 override"),
-    raw("target", 8, 16, "the address in question"),
-    source="RFC 4861, 4.3 and 4.4",
-)
-LINK_OPTION = Struct(
-    "LINK_OPTION",
-    8,
-    u8("type", 0, "1 of the source, 2 of the target"),
-    u8("length", 1, "in 8 bytes: 1"),
-    raw("mac", 2, 6),
-    source="RFC 4861, 4.6.1",
-)
 
 
 def solicited_node(address: bytes) -> bytes:

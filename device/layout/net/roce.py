@@ -70,14 +70,6 @@ SERVICE_MASK = 0xE0
 PACKET_NAMES = {code & 0x1F: code.name.partition("_")[2] for code in BthOpcode if code < 0x20}
 """Names of the operations of packets, by the low bits of an opcode of a connection."""
 
-
-def packet_name(opcode: int) -> str:
-    """Return the operation of a packet, such as WRITE_MIDDLE, whatever its service."""
-    if opcode in (BthOpcode.UD_SEND_ONLY, BthOpcode.UD_SEND_ONLY_IMM, BthOpcode.CNP):
-        return BthOpcode(opcode).name.removeprefix("UD_")
-    return PACKET_NAMES.get(opcode & ~SERVICE_MASK, "")
-
-
 BTH_SIZE = 12
 BTH = Struct(
     "BTH",
@@ -199,6 +191,30 @@ WITHOUT_PAYLOAD = frozenset(
 NO_CREDITS = 0x1F
 """AETH credit code of a responder that does not count credits (9.7.7.2.3)."""
 
+RNR_TIMER_US: tuple[int, ...] = (
+    655360, 10, 20, 30, 40, 60, 80, 120, 160, 240, 320, 480, 640, 960, 1280, 1920,
+    2560, 3840, 5120, 7680, 10240, 15360, 20480, 30720, 40960, 61440, 81920, 122880,
+    163840, 245760, 327680, 491520,
+)  # fmt: skip
+"""RNR NAK timer codes in microseconds (InfiniBand vol. 1, table 45)."""
+
+MTU_BYTES = {1: 256, 2: 512, 3: 1024, 4: 2048, 5: 4096}
+GSI_QKEY = 0x80010000
+DEFAULT_PKEY = 0xFFFF
+"""P_Key of a full member of the default partition."""
+SMI_QPN = 0
+GSI_QPN = 1
+NO_GID = bytes(16)
+PSN_MASK = 0xFFFFFF
+"""Mask of packet sequence numbers, which have 24 bits."""
+
+
+def packet_name(opcode: int) -> str:
+    """Return the operation of a packet, such as WRITE_MIDDLE, whatever its service."""
+    if opcode in (BthOpcode.UD_SEND_ONLY, BthOpcode.UD_SEND_ONLY_IMM, BthOpcode.CNP):
+        return BthOpcode(opcode).name.removeprefix("UD_")
+    return PACKET_NAMES.get(opcode & ~SERVICE_MASK, "")
+
 
 def ipv4_gid(address: bytes) -> bytes:
     """Return the IPv4-mapped GID of RoCE: ten zeros, two 0xFF, four address bytes."""
@@ -217,28 +233,9 @@ def ip_gid(address: bytes) -> bytes:
     return address if len(address) == 16 else ipv4_gid(address)
 
 
-RNR_TIMER_US: tuple[int, ...] = (
-    655360, 10, 20, 30, 40, 60, 80, 120, 160, 240, 320, 480, 640, 960, 1280, 1920,
-    2560, 3840, 5120, 7680, 10240, 15360, 20480, 30720, 40960, 61440, 81920, 122880,
-    163840, 245760, 327680, 491520,
-)  # fmt: skip
-"""RNR NAK timer codes in microseconds (InfiniBand vol. 1, table 45)."""
-
-
 def ack_timeout_us(code: int) -> float:
     """Return the local ACK timeout of a code: 4.096 us * 2^code; 0 means no timeout."""
     return 4.096 * (1 << code) if code else 0.0
-
-
-MTU_BYTES = {1: 256, 2: 512, 3: 1024, 4: 2048, 5: 4096}
-GSI_QKEY = 0x80010000
-DEFAULT_PKEY = 0xFFFF
-"""P_Key of a full member of the default partition."""
-SMI_QPN = 0
-GSI_QPN = 1
-NO_GID = bytes(16)
-PSN_MASK = 0xFFFFFF
-"""Mask of packet sequence numbers, which have 24 bits."""
 
 
 class Op(IntEnum):

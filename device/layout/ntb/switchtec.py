@@ -184,47 +184,6 @@ CONTROL = bar0_block(
     count=PARTITIONS,
 )
 
-
-def _tables(partition: int) -> tuple[RegisterBlock, ...]:
-    """Return the requester and look-up tables of a partition's control block."""
-    base = CONTROL_START + CONTROL_STRIDE * partition
-    return (
-        bar0_block(
-            f"REQUESTER{partition}",
-            base + 0x400,
-            0x800,
-            (Register("entry", 0, 32, _RW, "who may use the windows; storage"),),
-            doc="requester table",
-            source=f"{_SOURCE}, req_id_table",
-            stride=4,
-            count=512,
-        ),
-        bar0_block(
-            f"LUT{partition}",
-            base + 0x1000,
-            0x1000,
-            (
-                Register(
-                    "entry",
-                    0,
-                    64,
-                    _RW,
-                    "look-up window",
-                    0,
-                    {"enable": 0, "partition": (6, 1), "address": (63, 16)},
-                ),
-            ),
-            doc="look-up windows",
-            source=f"{_SOURCE}, lut_entry",
-            stride=8,
-            count=512,
-        ),
-    )
-
-
-REQUESTER0, LUT0 = _tables(0)
-REQUESTER1, LUT1 = _tables(1)
-
 MESSAGING = bar0_block(
     "MESSAGING",
     0x75000,
@@ -288,10 +247,8 @@ PORT = bar0_block(
     count=PARTITIONS,
 )
 
-SHARED = (CONTROL, REQUESTER0, REQUESTER1, LUT0, LUT1)
-"""Register blocks of which the switch has one copy for both guests."""
 OWN = (MANAGEMENT, SYSTEM, PARTITION, INFO, MESSAGING, VECTOR0, VECTOR1, PORT)
-BLOCKS = (*SHARED, *OWN)
+
 USES = Uses(
     {
         ("MESSAGING", "outbound_doorbell"): RegisterUse(Use.RING, bits=(1 << DOORBELLS) - 1),
@@ -309,3 +266,49 @@ USES = Uses(
     message_names={each.value: each.name for each in LinkMessage},
     first_message=DOORBELLS,
 )
+
+
+def _tables(partition: int) -> tuple[RegisterBlock, ...]:
+    """Return the requester and look-up tables of a partition's control block."""
+    base = CONTROL_START + CONTROL_STRIDE * partition
+    return (
+        bar0_block(
+            f"REQUESTER{partition}",
+            base + 0x400,
+            0x800,
+            (Register("entry", 0, 32, _RW, "who may use the windows; storage"),),
+            doc="requester table",
+            source=f"{_SOURCE}, req_id_table",
+            stride=4,
+            count=512,
+        ),
+        bar0_block(
+            f"LUT{partition}",
+            base + 0x1000,
+            0x1000,
+            (
+                Register(
+                    "entry",
+                    0,
+                    64,
+                    _RW,
+                    "look-up window",
+                    0,
+                    {"enable": 0, "partition": (6, 1), "address": (63, 16)},
+                ),
+            ),
+            doc="look-up windows",
+            source=f"{_SOURCE}, lut_entry",
+            stride=8,
+            count=512,
+        ),
+    )
+
+
+REQUESTER0, LUT0 = _tables(0)
+REQUESTER1, LUT1 = _tables(1)
+
+
+SHARED = (CONTROL, REQUESTER0, REQUESTER1, LUT0, LUT1)
+"""Register blocks of which the switch has one copy for both guests."""
+BLOCKS = (*SHARED, *OWN)

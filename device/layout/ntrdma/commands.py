@@ -51,6 +51,40 @@ class CommandCode(IntEnum):
     RESOLVE = 16
 
 
+SEGMENT = _table(
+    "NTRDMA_SEGMENT",
+    16,
+    u64("address", 0, "on the owner's bus"),
+    u64("length", 8),
+    doc="A piece of a memory region.",
+)
+
+RESPONSE = _table(
+    "NTRDMA_RESPONSE",
+    RESPONSE_SIZE,
+    u32("op", 0),
+    u32("pd_key", 4),
+    u32("status", 8, "0 = ok, all ones = failed"),
+    u32("tag", 56, "NONE: 0x42425831. Ours"),
+    u32("extensions", 60, "NONE: as in the command. Ours"),
+    doc="The response to NONE, PD_CREATE, PD_DELETE, CM_MESSAGE and RESOLVE.",
+)
+KEYED_RESPONSE = _table(
+    "NTRDMA_KEYED_RESPONSE",
+    RESPONSE_SIZE,
+    u32("op", 0),
+    u32("pd_key", 4),
+    u32("key", 8),
+    u32("status", 12, "0 = ok, all ones = failed"),
+    u64("recv_entries", 16, "QP_CREATE: where receives go"),
+    u64("recv_produced", 24, "where their index goes"),
+    u64("send_entries", 32, "where sends go"),
+    u64("send_produced", 40, "where their index goes"),
+    u32("send_bell", 48),
+    doc="The response to all other commands.",
+)
+
+
 def _command(name: str, *fields: Field, doc: str = "") -> Struct:
     head = [u32("op", 0, "CommandCode"), u32("pd_key", 4, "protection domain")]
     return _table(f"NTRDMA_{name}", COMMAND_SIZE, *head, *fields, doc=doc)
@@ -75,13 +109,6 @@ MR_APPEND = _command(
     u32("position", 16, "of the first segment here"),
     u32("count", 20, "segments in this command, 14 at most"),
     doc="More segments of a region, from 24 on.",
-)
-SEGMENT = _table(
-    "NTRDMA_SEGMENT",
-    16,
-    u64("address", 0, "on the owner's bus"),
-    u64("length", 8),
-    doc="A piece of a memory region.",
 )
 QP_CREATE = _command(
     "QP_CREATE",
@@ -123,31 +150,6 @@ NONE = _command(
     u32("tag", 8, "0x42425831: the next word is meant. Ours"),
     u32("extensions", 12, "bit 0: commands 15, 16; 1: commands before later sends; 2: IPv6. Ours"),
     doc="Nothing; version 0.1 sends it back.",
-)
-
-RESPONSE = _table(
-    "NTRDMA_RESPONSE",
-    RESPONSE_SIZE,
-    u32("op", 0),
-    u32("pd_key", 4),
-    u32("status", 8, "0 = ok, all ones = failed"),
-    u32("tag", 56, "NONE: 0x42425831. Ours"),
-    u32("extensions", 60, "NONE: as in the command. Ours"),
-    doc="The response to NONE, PD_CREATE, PD_DELETE, CM_MESSAGE and RESOLVE.",
-)
-KEYED_RESPONSE = _table(
-    "NTRDMA_KEYED_RESPONSE",
-    RESPONSE_SIZE,
-    u32("op", 0),
-    u32("pd_key", 4),
-    u32("key", 8),
-    u32("status", 12, "0 = ok, all ones = failed"),
-    u64("recv_entries", 16, "QP_CREATE: where receives go"),
-    u64("recv_produced", 24, "where their index goes"),
-    u64("send_entries", 32, "where sends go"),
-    u64("send_produced", 40, "where their index goes"),
-    u32("send_bell", 48),
-    doc="The response to all other commands.",
 )
 
 

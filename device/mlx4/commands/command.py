@@ -11,6 +11,12 @@ from bluebridge.device.mlx4.adapter import Adapter
 from bluebridge.device.mlx4.settings.parameters import CommandError
 from bluebridge.device.pci.bus import DmaError, HostBus
 
+Result = int | bytes | Iterator[None] | None
+"""The output of a handler: the immediate, the output mailbox from its start, or None.
+
+An iterator does the work in portions, between which others have their turns, and has no output.
+"""
+
 
 @dataclass(slots=True)
 class Command:
@@ -37,12 +43,6 @@ class Command:
         except DmaError as error:
             raise CommandError(Status.BAD_PARAM, f"input mailbox: {error}") from error
 
-
-Result = int | bytes | Iterator[None] | None
-"""The output of a handler: the immediate, the output mailbox from its start, or None.
-
-An iterator does the work in portions, between which others have their turns, and has no output.
-"""
 
 Handler = Callable[[Adapter, Command], Result]
 

@@ -13,6 +13,42 @@ from dataclasses import dataclass
 from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.device.mlx4.commands.register import RULES
 
+_INIT_HCA = "commands/firmware_commands.py: init_hca"
+_PORT = "commands/port_commands.py"
+
+_ZERO = "told as 0"
+_TOLD_BACK = "told as it was written"
+_PRIORITY = "priorities and rates do not differ"
+_OWN_PORT = "the fabric brings what is for the own port"
+_STATUS = "software's word on who owns the queue; the command says so"
+
+REFUSED: dict[Opcode, str] = {
+    Opcode.READ_MTT: "software writes the table itself, or with WRITE_MTT, and needs no copy",
+    Opcode.SUSPEND_QP: "SQD stops a queue pair; no driver uses the suspended state",
+    Opcode.UNSUSPEND_QP: "as SUSPEND_QP",
+    Opcode.QUERY_FUNC: "of virtual functions, which there are not",
+    Opcode.VIRT_PORT_MAP: "ports are what they are: there is no bonding in the adapter",
+    Opcode.UPDATE_QP: "its capability is not announced; Linux does without",
+}
+"""The reason why a command is not carried out, by opcode: each ends with BAD_OP."""
+
+_INTRODUCTION = """# What the adapter does with each field of its interface
+
+Generated with `python -m bluebridge.device.mlx4.commands.field_words`;
+`tests/unit/mlx4/test_field_words.py` fails where a function that is named does not have the
+field. [registers.md](registers.md) says where each field is and what it means.
+
+Fields of `device/layout/mlx4` that are not here are used: the device behaves as they say, or
+writes them, and the same test fails where no function has their names. Of those that are here
+
+| word | meaning |
+|---|---|
+| checked | anything but what is noted ends the command with BAD_PARAM |
+| ignored | nothing depends on it, and why |
+
+Functions stand in `device/mlx4`. Bits that no table has are ignored.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Checked:
@@ -28,14 +64,7 @@ class Checked:
 Words = Mapping[str, str | Checked]
 """By names of fields, separated by spaces: why they are ignored, or how they are checked."""
 
-_INIT_HCA = "commands/firmware_commands.py: init_hca"
-_PORT = "commands/port_commands.py"
 _HEAD = {"size id": Checked("steering.py: _match", "the headers there are")}
-_ZERO = "told as 0"
-_TOLD_BACK = "told as it was written"
-_PRIORITY = "priorities and rates do not differ"
-_OWN_PORT = "the fabric brings what is for the own port"
-_STATUS = "software's word on who owns the queue; the command says so"
 
 WORDS: Mapping[str, Words] = {
     "HCR": {"control.toggle": "software tells old from new commands by it; given back as written"},
@@ -132,34 +161,6 @@ WORDS: Mapping[str, Words] = {
     },
 }
 """By names of tables in device/layout/mlx4."""
-
-REFUSED: dict[Opcode, str] = {
-    Opcode.READ_MTT: "software writes the table itself, or with WRITE_MTT, and needs no copy",
-    Opcode.SUSPEND_QP: "SQD stops a queue pair; no driver uses the suspended state",
-    Opcode.UNSUSPEND_QP: "as SUSPEND_QP",
-    Opcode.QUERY_FUNC: "of virtual functions, which there are not",
-    Opcode.VIRT_PORT_MAP: "ports are what they are: there is no bonding in the adapter",
-    Opcode.UPDATE_QP: "its capability is not announced; Linux does without",
-}
-"""The reason why a command is not carried out, by opcode: each ends with BAD_OP."""
-
-
-_INTRODUCTION = """# What the adapter does with each field of its interface
-
-Generated with `python -m bluebridge.device.mlx4.commands.field_words`;
-`tests/unit/mlx4/test_field_words.py` fails where a function that is named does not have the
-field. [registers.md](registers.md) says where each field is and what it means.
-
-Fields of `device/layout/mlx4` that are not here are used: the device behaves as they say, or
-writes them, and the same test fails where no function has their names. Of those that are here
-
-| word | meaning |
-|---|---|
-| checked | anything but what is noted ends the command with BAD_PARAM |
-| ignored | nothing depends on it, and why |
-
-Functions stand in `device/mlx4`. Bits that no table has are ignored.
-"""
 
 
 def _commands() -> Iterator[str]:

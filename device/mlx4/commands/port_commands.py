@@ -57,6 +57,17 @@ MCAST_FLUSH = 1 << 63
 STATS_RESET = 1 << 8
 STATS_FLOW_CONTROL = 1 << 12
 
+FORM_IB, FORM_ETHERNET = 0, 1
+GENERAL_MTU_VALID, GENERAL_PPRX_VALID, GENERAL_PPTX_VALID = 1, 2, 4
+PAUSE_ON = 1 << 7
+ETHERNET_OVERHEAD = 26  # header, two VLAN tags, FCS: what software adds to its MTU
+
+_QUERY, _WRITE = 1, 2
+
+_SET, _GET = 0, 1
+RX_CHECKSUM_MODE = 0x22
+"""Checksum mode of both ports: a verdict on TCP and UDP, the sum of other packets."""
+
 
 def query_port(adapter: Adapter, command: Command) -> bytes:
     """Return the properties of a port."""
@@ -132,12 +143,6 @@ def sense_port(adapter: Adapter, command: Command) -> int:
 def set_node(adapter: Adapter, command: Command) -> None:
     """Set a new node description."""
     adapter.node.description = command.mailbox(64)
-
-
-FORM_IB, FORM_ETHERNET = 0, 1
-GENERAL_MTU_VALID, GENERAL_PPRX_VALID, GENERAL_PPTX_VALID = 1, 2, 4
-PAUSE_ON = 1 << 7
-ETHERNET_OVERHEAD = 26  # header, two VLAN tags, FCS: what software adds to its MTU
 
 
 def set_port(adapter: Adapter, command: Command) -> None:
@@ -230,9 +235,6 @@ def query_if_stat(adapter: Adapter, command: Command) -> bytes:
     return answer
 
 
-_QUERY, _WRITE = 1, 2
-
-
 def access_register(adapter: Adapter, command: Command) -> bytes:
     """Read or write one register; returns the request with the register's present bytes."""
     request = command.mailbox(ACCESS_REG.size + PTYS.size)
@@ -261,11 +263,6 @@ def _ptys(port: Port) -> bytes:
             eth_partner=LINK_MODES if port.link_up else 0,
         )
     )  # fmt: skip
-
-
-_SET, _GET = 0, 1
-RX_CHECKSUM_MODE = 0x22
-"""Checksum mode of both ports: a verdict on TCP and UDP, the sum of other packets."""
 
 
 def config_dev(adapter: Adapter, command: Command) -> bytes | None:

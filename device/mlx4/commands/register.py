@@ -50,6 +50,19 @@ from bluebridge.device.throttle import Throttle
 
 _SIZE: Final = CATAS_DWORDS * 4
 
+log = logging.getLogger(__name__)
+
+CONTROL = 0x18
+RULES: dict[int, Rule] = {
+    **firmware_commands.RULES,
+    **object_commands.RULES,
+    **qp_commands.RULES,
+    **port_commands.RULES,
+    **mad_commands.RULES,
+    **steering_commands.RULES,
+}
+_DONE = object()
+
 
 class Health:
     """The state of internal errors (`failed`), and the contents of the error buffer."""
@@ -76,20 +89,6 @@ class Health:
         if start >= 0 and start + length <= _SIZE:
             return self._buffer[start : start + length]
         return bytes(length)
-
-
-log = logging.getLogger(__name__)
-
-CONTROL = 0x18
-RULES: dict[int, Rule] = {
-    **firmware_commands.RULES,
-    **object_commands.RULES,
-    **qp_commands.RULES,
-    **port_commands.RULES,
-    **mad_commands.RULES,
-    **steering_commands.RULES,
-}
-_DONE = object()
 
 
 @dataclass(slots=True, eq=False)

@@ -14,6 +14,8 @@ from bluebridge.device.mlx4.settings.parameters import CommandError
 from bluebridge.device.mlx4.steering import rule_of
 from bluebridge.device.rdma.vocabulary import CONNECTED
 
+DEFAULT_RECORD = 1
+
 
 def attach(adapter: Adapter, command: Command) -> int:
     """Add a rule and return its number; the input modifier is its length in 4-byte words.
@@ -55,9 +57,6 @@ def set_datagram_range(adapter: Adapter, command: Command) -> None:
 def _check_mode(adapter: Adapter) -> None:
     if not adapter.parameters.flow_steering:
         raise CommandError(Status.BAD_SYS_STATE, "INIT_HCA asked for no flow steering")
-
-
-DEFAULT_RECORD = 1
 
 
 def read_mcg(adapter: Adapter, command: Command) -> bytes:

@@ -22,6 +22,23 @@ FIRMWARE_PAGES: Final = 64
 AUXILIARY_PAGES: Final = 64
 """Number of 4 KiB pages that SET_ICM_SIZE asks for."""
 
+PAGE_SHIFT: Final = 12
+PAGE: Final = 1 << PAGE_SHIFT
+MTT_ENTRY: Final = 8
+MTT_PRESENT: Final = 1
+MTT_OFFSET_BITS: Final = 40
+BEYOND_SIZE: Final = 16 << 20
+"""Bytes that may be mapped beyond the size that SET_ICM_SIZE announced.
+
+Drivers map whole chunks of each table, the last one included (Linux `mlx4/icm.c:
+mlx4_init_icm_table`).
+"""
+MAX_RANGES = 1 << 18
+"""Most ranges of lent pages, enough for all tables of a driver page by page."""
+
+_IS_PRESENT: Final = bytes(low & MTT_PRESENT for low in range(256))
+_CLEARED: Final = bytes(low & -MTT_ENTRY for low in range(256))
+
 
 class LentPages:
     """A count of the pages lent to one area, which asks for `wanted`."""
@@ -104,24 +121,6 @@ class PageRanges:
         if index < 0 or address >= self._ends[index]:
             return None
         return (self._targets[index] + address - self._starts[index], self._ends[index] - address)
-
-
-PAGE_SHIFT: Final = 12
-PAGE: Final = 1 << PAGE_SHIFT
-MTT_ENTRY: Final = 8
-MTT_PRESENT: Final = 1
-MTT_OFFSET_BITS: Final = 40
-BEYOND_SIZE: Final = 16 << 20
-"""Bytes that may be mapped beyond the size that SET_ICM_SIZE announced.
-
-Drivers map whole chunks of each table, the last one included (Linux `mlx4/icm.c:
-mlx4_init_icm_table`).
-"""
-MAX_RANGES = 1 << 18
-"""Most ranges of lent pages, enough for all tables of a driver page by page."""
-
-_IS_PRESENT: Final = bytes(low & MTT_PRESENT for low in range(256))
-_CLEARED: Final = bytes(low & -MTT_ENTRY for low in range(256))
 
 
 class IcmError(CommandError):

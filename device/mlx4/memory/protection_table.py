@@ -32,6 +32,16 @@ from bluebridge.device.rdma.vocabulary import Refusal
 PD_BITS: Final = 17
 """Number of bits of a protection domain's number that the MPT holds."""
 
+SOFTWARE_OWNED: Final = bytes((MPT_STATUS_SOFTWARE << 4,))
+PORTION_PAGES: Final = 1 << 14
+"""Number of an MR's pages that one turn of the loop handles: a millisecond or two."""
+ENTRY_PAGES: Final = 1 << 7
+"""Number of pages that take as long as reading one entry of the dMPT table."""
+MAX_PAGES: Final = 1 << 20
+"""Most pages of one MR: 4 GiB in the smallest ones, which are what a driver falls back to."""
+MAX_RETURNED: Final = 1024
+"""Most entries given back lately that SYNC_TPT looks at; re-registration does both in a row."""
+
 
 def software_key(key: int) -> int:
     """Return a key as software knows it, from the form that an MPT stores."""
@@ -70,17 +80,6 @@ def region_of_entry(index: int, entry: bytes, log_mpts: int) -> MemoryRegion:
             raise CommandError(Status.BAD_PARAM, f"MPT {index:#x} is a window and an MR")
         region.rights = region.length = 0  # it shows nothing until it is bound
     return region
-
-
-SOFTWARE_OWNED: Final = bytes((MPT_STATUS_SOFTWARE << 4,))
-PORTION_PAGES: Final = 1 << 14
-"""Number of an MR's pages that one turn of the loop handles: a millisecond or two."""
-ENTRY_PAGES: Final = 1 << 7
-"""Number of pages that take as long as reading one entry of the dMPT table."""
-MAX_PAGES: Final = 1 << 20
-"""Most pages of one MR: 4 GiB in the smallest ones, which are what a driver falls back to."""
-MAX_RETURNED: Final = 1024
-"""Most entries given back lately that SYNC_TPT looks at; re-registration does both in a row."""
 
 
 class ProtectionTable:

@@ -23,6 +23,11 @@ MAX_CACHED: Final = 1024
 
 PROTOCOL_ETHERNET: Final = 1
 
+GRH_FLAG: Final = 0x80  # of the byte with the source address
+PATH_BITS: Final = 0x7F
+_VECTOR: Final = Struct(">32sH6s")
+"""Layout of an address vector, and the VLAN tag and MAC address behind it in an entry."""
+
 
 class SteerType(IntEnum):
     """Kinds of records (inc/mlx4.h: mlx4_steer_type)."""
@@ -126,12 +131,6 @@ def _members_of(record: bytes, count: int) -> list[Member]:
 
 def _steer_of(address: bytes) -> SteerType:
     return SteerType.MULTICAST if address[0] & 1 else SteerType.UNICAST
-
-
-GRH_FLAG: Final = 0x80  # of the byte with the source address
-PATH_BITS: Final = 0x7F
-_VECTOR: Final = Struct(">32sH6s")
-"""Layout of an address vector, and the VLAN tag and MAC address behind it in an entry."""
 
 
 def path_of_context(context: bytes | bytearray) -> Path:

@@ -55,6 +55,17 @@ ACCEPTED_VLS: Final = {1: 1, 2: 2, 4: 3, 8: 4}
 """Code of VLCap by the number of virtual lanes software asks for."""
 LINK_MODES: Final = int(LinkMode.CR4_40G | LinkMode.CR_10G)
 
+_NARROW: Final = 0xFFFFFFFF
+
+CR4_40G: Final = 1 << 3
+COPPER: Final = 0xA0
+
+ALL_ENTRIES: Final = 0xFFFFFFFF
+_PORT_INFO_EVENTS: Final = (
+    Change.SM_LID | Change.GID_PREFIX | Change.LID | Change.CLIENT_REREGISTER | Change.SM_SL
+)
+_TABLE_EVENTS: Final = {Change.PKEYS: PORT_MNG_PKEY_TABLE, Change.GUIDS: PORT_MNG_GUID_INFO}
+
 
 def link_modes(port: Port) -> int:
     """Return the link modes of a port: all there are, unless software has chosen some."""
@@ -124,9 +135,6 @@ def set_capabilities(port: Port, mailbox: bytes) -> None:
     port.agent.set_capabilities(get(mailbox, "capabilities"))
 
 
-_NARROW: Final = 0xFFFFFFFF
-
-
 def ethernet_statistics(counters: FrameCounters) -> bytes:
     """Return the answer to DUMP_ETH_STATS."""
     values: dict[str, int] = {}
@@ -165,10 +173,6 @@ def interface_statistics(counter: InterfaceCounter) -> bytes:
             tx_bytes=counter.tx_bytes,
         )
     )
-
-
-CR4_40G: Final = 1 << 3
-COPPER: Final = 0xA0
 
 
 class CableError(Exception):
@@ -217,13 +221,6 @@ def read_cable(request: bytes, *, present: bool) -> bytes:
     answer = bytearray(request[: CABLE_INFO.size])
     CABLE_INFO.set(answer, "data", EEPROM[address : address + size].ljust(MAX_CABLE_READ, b"\0"))
     return bytes(answer)
-
-
-ALL_ENTRIES: Final = 0xFFFFFFFF
-_PORT_INFO_EVENTS: Final = (
-    Change.SM_LID | Change.GID_PREFIX | Change.LID | Change.CLIENT_REREGISTER | Change.SM_SL
-)
-_TABLE_EVENTS: Final = {Change.PKEYS: PORT_MNG_PKEY_TABLE, Change.GUIDS: PORT_MNG_GUID_INFO}
 
 
 class PortEventWriter(PortEvents):

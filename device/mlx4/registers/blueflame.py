@@ -28,6 +28,17 @@ from bluebridge.device.throttle import Throttle
 FULL: Final = "it is full"
 LAST: Final = BLUEFLAME_LINE - 1
 
+HEAD: Final = Struct(">II")
+INDEX_MASK: Final = 0xFFFF
+BEHIND: Final = 0x8000
+"""Half of the index space: an entry at this distance or more is an older one, not a later one."""
+
+QUIET_SECONDS: Final = 1.0
+"""Seconds without a store after which a line is closed; at most twice that.
+
+The time is long, since on a busy host a virtual processor may wait that long to run again.
+"""
+
 
 class Line(NamedTuple):
     """The bytes of one write: `data` at `place`, within one line, closed for the given `reason`."""
@@ -77,18 +88,6 @@ class OpenLine:
         line = Line(self._place, bytes(self._data), reason)
         self._data.clear()
         return line
-
-
-HEAD: Final = Struct(">II")
-INDEX_MASK: Final = 0xFFFF
-BEHIND: Final = 0x8000
-"""Half of the index space: an entry at this distance or more is an older one, not a later one."""
-
-QUIET_SECONDS: Final = 1.0
-"""Seconds without a store after which a line is closed; at most twice that.
-
-The time is long, since on a busy host a virtual processor may wait that long to run again.
-"""
 
 
 class _Register:

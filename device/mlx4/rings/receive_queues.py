@@ -22,6 +22,8 @@ from bluebridge.device.rdma.work import ReceiveWork
 
 COUNTER_MASK: Final = 0xFFFF
 
+NEXT_SIZE: Final = 16
+
 
 class ReceiveRing(OwnReceiveQueue):
     """The receive queue of one queue pair, in guest memory.
@@ -110,9 +112,6 @@ class ReceiveRing(OwnReceiveQueue):
         index = self.index
         self.index = (index + 1) & COUNTER_MASK
         return index
-
-
-NEXT_SIZE: Final = 16
 
 
 class SharedReceiveRing(SharedReceiveQueue):

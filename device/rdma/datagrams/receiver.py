@@ -28,6 +28,9 @@ from bluebridge.device.rdma.work import ReceiveWork
 
 _NOBODY: Final[Sequence[Member]] = ()
 
+NO_GRH: Final = bytes(GRH_SIZE)
+MAX_MAD: Final = 256
+
 
 def steered(port: Port, message: Datagram) -> Sequence[Member]:
     """Return the queue pairs that the rules of a port give a datagram to; empty for none."""
@@ -45,10 +48,6 @@ def number_of(message: Datagram) -> int:
         | message.target_qpn << rules.QPN
         | transport_number(payload, headers)
     )
-
-
-NO_GRH: Final = bytes(GRH_SIZE)
-MAX_MAD: Final = 256
 
 
 class DatagramReceiver:

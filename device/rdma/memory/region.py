@@ -23,6 +23,13 @@ _WORDS_ARE_LITTLE: Final = sys.byteorder == "little"
 WORTH_JOINING: Final = 4
 """Pages are joined where at least one in this many continues the page before it."""
 
+MANY_PAGES: Final = 4096
+"""Number of pages from which on work on whole arrays is faster than a loop."""
+
+ALL_RIGHTS: Final = 0x3F << 10
+EVERYTHING: Final = (1 << 64) - 1
+"""Length in bytes of a region over the whole address space."""
+
 
 def pieces_of(pages: array[int], size: int) -> tuple[array[int], array[int]]:
     """Return two arrays: where pieces begin in a region of these pages, and their addresses.
@@ -68,10 +75,6 @@ def _array(number: int, count: int) -> array[int]:
     if not _WORDS_ARE_LITTLE:
         words.byteswap()
     return words
-
-
-MANY_PAGES: Final = 4096
-"""Number of pages from which on work on whole arrays is faster than a loop."""
 
 
 def pages_of(start: int, length: int, page_shift: int) -> int:
@@ -200,9 +203,6 @@ class Rights(IntFlag):
     BIND_WINDOW = 1 << 15
 
 
-ALL_RIGHTS: Final = 0x3F << 10
-EVERYTHING: Final = (1 << 64) - 1
-"""Length in bytes of a region over the whole address space."""
 REMOTE_CHANGES: Final = int(Rights.REMOTE_WRITE | Rights.REMOTE_ATOMIC)
 """Rights that a region may have only with LOCAL_WRITE (InfiniBand vol. 1, 10.6.3.1)."""
 

@@ -21,6 +21,12 @@ NOTED: Final = 64
 NOTED_RUNS: Final = 256
 """Most runs of a message that are logged one by one; a guest may use any number of them."""
 
+Sge = tuple[int, int, int]
+"""A scatter/gather element: lkey, virtual address, length in bytes (never 0)."""
+
+READ: Final = int(Rights.LOCAL_READ)
+WRITE: Final = int(Rights.LOCAL_WRITE)
+
 
 def note_runs(
     bus: HostBus, kind: Kind, runs: Sequence[Run], views: Sequence[memoryview], what: What, obj: int
@@ -67,13 +73,6 @@ def _view_at(views: Sequence[memoryview], offset: int) -> memoryview:
         offset -= views[number].nbytes
         number += 1
     return views[number]
-
-
-Sge = tuple[int, int, int]
-"""A scatter/gather element: lkey, virtual address, length in bytes (never 0)."""
-
-READ: Final = int(Rights.LOCAL_READ)
-WRITE: Final = int(Rights.LOCAL_WRITE)
 
 
 def stretch(parts: Sequence[Sge | bytes], offset: int, length: int) -> list[Sge | bytes]:

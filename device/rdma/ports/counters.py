@@ -36,6 +36,13 @@ _REFUSALS: Final = {
     int(Syndrome.NAK_REMOTE_ACCESS): "rq_num_rae",
 }
 
+_TYPE_OFFSET: Final = 12
+_TAG_OFFSET: Final = 14
+_PRIORITY_SHIFT: Final = 5
+NO_VLAN_CLASS: Final = 8
+STAT_CLASSES: Final = 9
+"""Number of classes that frames are counted in: priorities, and frames without a VLAN tag."""
+
 
 class Diagnostics:
     """Counts of what went wrong on a port's queue pairs since a reset; those at zero are left out.
@@ -74,14 +81,6 @@ class Diagnostics:
             self.add("sq_num_oos")
         elif syndrome & _KIND_OF_SYNDROME == Syndrome.RNR_NAK:
             self.add("sq_num_rnr")
-
-
-_TYPE_OFFSET: Final = 12
-_TAG_OFFSET: Final = 14
-_PRIORITY_SHIFT: Final = 5
-NO_VLAN_CLASS: Final = 8
-STAT_CLASSES: Final = 9
-"""Number of classes that frames are counted in: priorities, and frames without a VLAN tag."""
 
 
 def priority_of(frame: bytes) -> int:

@@ -36,17 +36,6 @@ from bluebridge.device.rdma.vocabulary import Reason, Refusal
 
 PRODUCER_ADAPTER: Final = 1
 
-
-def capability_trap(agent: PortAgent) -> Datagram:
-    """Return trap 144, which tells the subnet manager of a changed capability mask."""
-    details = {
-        NOTICE_144_LID: lid_bytes(agent.lid),
-        NOTICE_144_CAPABILITIES: agent.capabilities.to_bytes(4, "big"),
-    }
-    what = {"type": NOTICE_INFO, "producer": PRODUCER_ADAPTER, "trap": TRAP_CAPABILITY}
-    return trap(agent.lid, agent.get("sm_lid"), 0, details, **what)
-
-
 CAPABILITIES: Final = (
     PortCapability.TRAPS
     | PortCapability.SL_MAPPING
@@ -58,6 +47,16 @@ CAPABILITIES: Final = (
 LOG_GIDS: Final = 3
 LOG_PKEYS: Final = 7
 _REROUTING: Final = Change.LID | Change.GID_PREFIX | Change.GUIDS | Change.PKEYS
+
+
+def capability_trap(agent: PortAgent) -> Datagram:
+    """Return trap 144, which tells the subnet manager of a changed capability mask."""
+    details = {
+        NOTICE_144_LID: lid_bytes(agent.lid),
+        NOTICE_144_CAPABILITIES: agent.capabilities.to_bytes(4, "big"),
+    }
+    what = {"type": NOTICE_INFO, "producer": PRODUCER_ADAPTER, "trap": TRAP_CAPABILITY}
+    return trap(agent.lid, agent.get("sm_lid"), 0, details, **what)
 
 
 class InfinibandPort(Port):

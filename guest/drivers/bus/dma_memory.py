@@ -15,6 +15,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+GRANULE = 64  # no two allocations share a cache line
+_ZEROS = bytes(1 << 16)
+
+HUGE = 2 << 20
+PAGE = 4096
+_PRESENT = 1 << 63
+_MAP_NORESERVE = 0x4000  # named by the mmap module from Python 3.13 on only
+_FRAME_MASK = (1 << 55) - 1
+_FREE = Path("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages")
+
 
 class RangeAllocator:
     """Free ranges of `start … start+size-1`, kept sorted and joined.
@@ -62,10 +72,6 @@ class RangeAllocator:
         follow, more = self._free[place + 1]
         if start + length == follow:
             self._free[place : place + 2] = [(start, length + more)]
-
-
-GRANULE = 64  # no two allocations share a cache line
-_ZEROS = bytes(1 << 16)
 
 
 class Allocation:
@@ -131,14 +137,6 @@ class Arena:
         """Return the number of free bytes."""
         with self._lock:
             return sum(block.ranges.available for block in self.blocks)
-
-
-HUGE = 2 << 20
-PAGE = 4096
-_PRESENT = 1 << 63
-_MAP_NORESERVE = 0x4000  # named by the mmap module from Python 3.13 on only
-_FRAME_MASK = (1 << 55) - 1
-_FREE = Path("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages")
 
 
 def free_hugepages() -> int:

@@ -14,6 +14,8 @@ RESET_SECONDS = 10.0
 (drivers/pci/pci.c: PCIE_RESET_READY_POLL_MS).
 """
 
+WIDEST = 8
+
 
 class DmaMemory(Protocol):
     """Memory the device can reach: `address` for the device, `view` for this process.
@@ -87,9 +89,6 @@ class Function(Owned, Protocol):
 
     def bar(self, index: int) -> tuple[int, int]:
         """Return bus address and size of a BAR."""
-
-
-WIDEST = 8
 
 
 class Mmio(Protocol):

@@ -14,6 +14,10 @@ SET_IRQS_NONE, SET_IRQS_EVENTFD, SET_IRQS_TRIGGER = 1 << 0, 1 << 2, 1 << 5
 COMMAND_REGISTER = 4
 COMMAND_MEMORY_AND_MASTER = 6
 
+REGION_INFO_FORM = struct.Struct("=IIIIQQ")
+IRQ_INFO_FORM = struct.Struct("=IIII")
+SET_IRQS_FORM = struct.Struct("=IIIII")
+
 
 def _request(number: int) -> int:
     return ord(";") << 8 | 100 + number
@@ -29,7 +33,3 @@ DEVICE_GET_REGION_INFO = _request(8)
 DEVICE_GET_IRQ_INFO = _request(9)
 DEVICE_SET_IRQS = _request(10)
 DEVICE_RESET = _request(11)
-
-REGION_INFO_FORM = struct.Struct("=IIIIQQ")
-IRQ_INFO_FORM = struct.Struct("=IIII")
-SET_IRQS_FORM = struct.Struct("=IIIII")

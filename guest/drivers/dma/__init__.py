@@ -23,6 +23,10 @@ INTERRUPTS_ON = 0x9
 """The interrupt control register: master switch, and one vector for each channel."""
 MOST_CHANNELS = 32
 
+__all__ = ["Channel", "ChannelHalted", "DmaError", "DmaTimeout", "Engine", "open_engine"]
+
+BARS = (0,)
+
 
 class Engine:
     """The DMA engine: its channels copy between bus addresses of memory and of bridge windows."""
@@ -60,11 +64,6 @@ class Engine:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-__all__ = ["Channel", "ChannelHalted", "DmaError", "DmaTimeout", "Engine", "open_engine"]
-
-BARS = (0,)
 
 
 def open_engine() -> Engine:

@@ -27,6 +27,18 @@ _COMPLETION_WRITE = 1 << DESCRIPTOR.field("completion_write").low
 _INTERRUPT = 1 << DESCRIPTOR.field("interrupt").low
 _FENCE = 1 << DESCRIPTOR.field("fence").low
 
+ENTRIES = 256
+PUT_SECONDS = 10.0
+"""The time in seconds that `put` waits for room in the ring."""
+CONTROL = 0x1D
+"""The control register: interrupts re-armed; an error stops the channel and is reported by
+completion word and interrupt.
+"""
+_COMPLETION = struct.Struct("<Q")
+_COUNT_MASK = 0xFFFF
+_STATE_MASK = COMPLETION.field("state").mask
+_GONE = 0xFFFFFFFF
+
 
 class Ring:
     """`entries` descriptors, a power of two; tickets count all that were ever put there.
@@ -81,19 +93,6 @@ class Ring:
             DESCRIPTOR.get(entry, name) for name in ("source", "destination", "size")
         )
         return f"{size} bytes from {source:#x} to {target:#x}"
-
-
-ENTRIES = 256
-PUT_SECONDS = 10.0
-"""The time in seconds that `put` waits for room in the ring."""
-CONTROL = 0x1D
-"""The control register: interrupts re-armed; an error stops the channel and is reported by
-completion word and interrupt.
-"""
-_COMPLETION = struct.Struct("<Q")
-_COUNT_MASK = 0xFFFF
-_STATE_MASK = COMPLETION.field("state").mask
-_GONE = 0xFFFFFFFF
 
 
 class Channel:

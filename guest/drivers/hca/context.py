@@ -37,6 +37,10 @@ from bluebridge.guest.verbs.values import (
     RoceAddress,
 )
 
+NAME = "mlx4_0"
+INTERRUPT_SECONDS = 10.0
+_NOP_MODIFIER = 0x1F
+
 
 class Pd:
     """A protection domain; `port` and `blueflame` are for its queue pairs."""
@@ -179,11 +183,6 @@ class PortContext:
 
     def __exit__(self, *_exc: object) -> None:
         self.close()
-
-
-NAME = "mlx4_0"
-INTERRUPT_SECONDS = 10.0
-_NOP_MODIFIER = 0x1F
 
 
 class Context(PortContext):

@@ -7,6 +7,12 @@ from collections.abc import Callable
 from bluebridge.guest.drivers.bus.interface import Function
 from bluebridge.guest.errors import DeviceError
 
+Program = Callable[[int, int], None]
+"""The type of a call that sets a window's translation to address and length.
+
+0 and 0 close the window. Raises `NtbError`.
+"""
+
 
 class NtbError(DeviceError):
     """The bridge or its peer did not do what was asked."""
@@ -14,13 +20,6 @@ class NtbError(DeviceError):
 
 class NtbTimeout(NtbError):
     """The bridge or its peer did not do within the time limit what a call waited for."""
-
-
-Program = Callable[[int, int], None]
-"""The type of a call that sets a window's translation to address and length.
-
-0 and 0 close the window. Raises `NtbError`.
-"""
 
 
 class Window:

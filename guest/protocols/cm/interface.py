@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Generic, Protocol, TypeVar
 
+Event = TypeVar("Event")
+
 
 class CmError(OSError):
     """A call of the connection manager failed: `errno`, and a line that says why."""
@@ -49,9 +51,6 @@ class ConnParam:
     flow_control: int = 0
     retry_count: int = 7
     rnr_retry_count: int = 7
-
-
-Event = TypeVar("Event")
 
 
 class CmEvents(Generic[Event]):

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 SPINS = 500
 """The number of polls of memory between two looks at the connection."""
 
+BATCH = 16
+LOOKS = 64
+"""The number of polls of the completion queue between two looks at the connection."""
+
 
 def bench_client(thread: KrpingThread, resources: Resources) -> None:
     """Exchange buffers with the server, run the test that was picked, log its result."""
@@ -157,11 +161,6 @@ def _spin_state(thread: KrpingThread, wanted: State) -> None:
                 thread.poll_events()
     if thread.state is not wanted:
         raise KrpingError(thread.failure or "state == ERROR...bailing")
-
-
-BATCH = 16
-LOOKS = 64
-"""The number of polls of the completion queue between two looks at the connection."""
 
 
 def register_again(thread: KrpingThread, resources: Resources) -> None:

@@ -32,6 +32,9 @@ from bluebridge.guest.providers import add_provider_options, open_chosen
 FILE_SIZE = 1 << 16
 FILE_MODE = 0o666
 
+DEFAULT_PATH = "/run/krping"
+NAME = "control"
+
 
 class Commands(Protocol):
     """The commands behind the control file: what its readers and writers cause."""
@@ -91,10 +94,6 @@ class ControlFile:
         self._writers = [other for other in self._writers if other.is_alive()]
         self._writers.append(writer)
         writer.start()
-
-
-DEFAULT_PATH = "/run/krping"
-NAME = "control"
 
 
 class KrpingCommands:

@@ -19,6 +19,24 @@ from bluebridge.guest.protocols.krping.thread import KrpingThread
 from bluebridge.guest.providers import open_device
 from bluebridge.guest.verbs import Device, VerbsError
 
+VECTORS = 24
+"""The number of interrupt vectors to ask for.
+
+One is for asynchronous events, one each for queue pair 1, the Ethernet queue pair and every krping
+thread that runs at the same time.
+"""
+
+_ECHOES = {
+    "addr": "ipaddr ({})",
+    "addr6": "ipv6addr ({})",
+    "tos": "type of service, tos={}",
+    "fr": "fast-reg test!",
+    "validate": "validate data",
+    "local_dma_lkey": "using local dma lkey",
+    "read_inv": "using read-with-inv",
+}
+"""The lines that the module logs for options that it understood, others than the option itself."""
+
 
 @dataclass(frozen=True, slots=True)
 class Result:
@@ -55,14 +73,6 @@ class Result:
             low, middle, high = self.us_per_iteration.values()
             text += f", min/median/p99 {low}/{middle}/{high} us per iteration"
         return text
-
-
-VECTORS = 24
-"""The number of interrupt vectors to ask for.
-
-One is for asynchronous events, one each for queue pair 1, the Ethernet queue pair and every krping
-thread that runs at the same time.
-"""
 
 
 class Host:
@@ -188,15 +198,3 @@ def _reason(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return str(error) or type(error).__name__
-
-
-_ECHOES = {
-    "addr": "ipaddr ({})",
-    "addr6": "ipv6addr ({})",
-    "tos": "type of service, tos={}",
-    "fr": "fast-reg test!",
-    "validate": "validate data",
-    "local_dma_lkey": "using local dma lkey",
-    "read_inv": "using read-with-inv",
-}
-"""The lines that the module logs for options that it understood, others than the option itself."""

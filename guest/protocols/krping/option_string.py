@@ -13,6 +13,26 @@ MAX_SIZE = 1 << 21
 MAX_TX_DEPTH = 4096
 MAX_COUNT = 1 << 40
 
+FLAGS = frozenset(
+    (
+        "client", "server", "verbose", "validate", "server_inv", "local_dma_lkey", "read_inv",
+        "wlat", "rlat", "poll", "bw", "duplex", "fr",
+    )
+)  # fmt: skip
+NUMBERS = {
+    "port": (1, 0xFFFF),
+    "count": (0, MAX_COUNT),
+    "size": (1, MAX_SIZE),
+    "tx-depth": (1, MAX_TX_DEPTH),
+    "tos": (0, 0xFF),
+}
+_SWITCHES = (
+    "verbose", "validate", "server_inv", "local_dma_lkey", "read_inv", "poll", "duplex",
+)  # fmt: skip
+"""The flags that are fields of `Options` by the same name."""
+STRINGS = frozenset(("addr", "addr6", "mem_mode"))
+ALIASES = {"txdepth": "tx-depth", "tx_depth": "tx-depth"}
+
 
 class OptionError(ValueError):
     """A command string cannot be run; the text is one line for the user."""
@@ -58,27 +78,6 @@ class Options:
     tx_depth: int = DEFAULT_TX_DEPTH
     tos: int = 0
     given: tuple[tuple[str, str | None], ...] = field(default=(), compare=False)
-
-
-FLAGS = frozenset(
-    (
-        "client", "server", "verbose", "validate", "server_inv", "local_dma_lkey", "read_inv",
-        "wlat", "rlat", "poll", "bw", "duplex", "fr",
-    )
-)  # fmt: skip
-NUMBERS = {
-    "port": (1, 0xFFFF),
-    "count": (0, MAX_COUNT),
-    "size": (1, MAX_SIZE),
-    "tx-depth": (1, MAX_TX_DEPTH),
-    "tos": (0, 0xFF),
-}
-_SWITCHES = (
-    "verbose", "validate", "server_inv", "local_dma_lkey", "read_inv", "poll", "duplex",
-)  # fmt: skip
-"""The flags that are fields of `Options` by the same name."""
-STRINGS = frozenset(("addr", "addr6", "mem_mode"))
-ALIASES = {"txdepth": "tx-depth", "tx_depth": "tx-depth"}
 
 
 def next_address(address: str) -> str:

@@ -23,6 +23,12 @@ from bluebridge.guest.protocols.krping.option_string import Options
 
 PREFIX = "krping: "
 
+RESERVOIR = 100_000
+"""The number of latencies kept; beyond it, a uniform sample bounds endless runs."""
+
+FIRST, LAST = 65, 122
+PERIOD = LAST - FIRST + 1
+
 
 class Log:
     """A log to standard output and, when given, a file, which several threads share.
@@ -120,10 +126,6 @@ class Stats:
         return " ".join(str(value) for value in self.by_name(name).values())
 
 
-RESERVOIR = 100_000
-"""The number of latencies kept; beyond it, a uniform sample bounds endless runs."""
-
-
 class Latencies:
     """Microseconds per iteration: exact minimum, percentiles of at most `RESERVOIR` samples."""
 
@@ -188,10 +190,6 @@ def explain(event: CmEvent, options: Options) -> str:
         return f"{addr} port {port} rejected the connection, reason {event.status}"
     reason = os.strerror(-event.status)
     return f"{addr} port {port} does not answer connection requests ({reason})"
-
-
-FIRST, LAST = 65, 122
-PERIOD = LAST - FIRST + 1
 
 
 @lru_cache(maxsize=4)

@@ -33,6 +33,29 @@ SMALLEST_MTU, LARGEST_MTU = 68, 65521
 """IPv4's least, and the most that the kernel's TAP devices take."""
 _MEMORY_BYTES = 4 << 20
 
+_SIOCGIFCONF = 0x8912
+_NAME_BYTES = 16
+_ENTRY_BYTES = 40
+"""struct ifreq of a 64-bit kernel (include/uapi/linux/if.h): the name, then a sockaddr_in."""
+_IP_OFFSET = _NAME_BYTES + 4
+_MOST = 256
+_IPV6 = Path("/proc/net/if_inet6")
+
+DEVICE = "/dev/net/tun"
+QUEUED_FRAMES = 2000
+"""Frames that the kernel keeps until they are read; further ones are dropped."""
+_TUNSETIFF, _TUNSETCARRIER = 0x400454CA, 0x400454E2
+_IFF_TAP, _IFF_NO_PI = 0x2, 0x1000
+_IFF_UP = 0x1
+_SIOCGIFFLAGS, _SIOCSIFFLAGS = 0x8913, 0x8914
+_SIOCSIFADDR, _SIOCSIFNETMASK = 0x8916, 0x891C
+_SIOCSIFMTU, _SIOCSIFHWADDR, _SIOCSIFTXQLEN = 0x8922, 0x8924, 0x8943
+_ARPHRD_ETHER = 1
+_REQUEST = struct.Struct("16s24s")
+"""struct ifreq of a 64-bit kernel."""
+_REQUEST6 = struct.Struct("16sIi")
+"""struct in6_ifreq: address, bits of the prefix, index of the interface."""
+
 
 @dataclass(frozen=True)
 class EthernetOptions:
@@ -60,15 +83,6 @@ def parse_mtu(text: str) -> int:
     if not SMALLEST_MTU <= mtu <= LARGEST_MTU:
         raise argparse.ArgumentTypeError(f"{mtu} is not from {SMALLEST_MTU} to {LARGEST_MTU}")
     return mtu
-
-
-_SIOCGIFCONF = 0x8912
-_NAME_BYTES = 16
-_ENTRY_BYTES = 40
-"""struct ifreq of a 64-bit kernel (include/uapi/linux/if.h): the name, then a sockaddr_in."""
-_IP_OFFSET = _NAME_BYTES + 4
-_MOST = 256
-_IPV6 = Path("/proc/net/if_inet6")
 
 
 def mac_of(gid: bytes) -> bytes:
@@ -101,22 +115,6 @@ def parse(entries: bytes, name: str) -> set[bytes]:
         if label.partition(":")[0] == name:
             found.add(ipv4_gid(entry[_IP_OFFSET : _IP_OFFSET + 4]))
     return found
-
-
-DEVICE = "/dev/net/tun"
-QUEUED_FRAMES = 2000
-"""Frames that the kernel keeps until they are read; further ones are dropped."""
-_TUNSETIFF, _TUNSETCARRIER = 0x400454CA, 0x400454E2
-_IFF_TAP, _IFF_NO_PI = 0x2, 0x1000
-_IFF_UP = 0x1
-_SIOCGIFFLAGS, _SIOCSIFFLAGS = 0x8913, 0x8914
-_SIOCSIFADDR, _SIOCSIFNETMASK = 0x8916, 0x891C
-_SIOCSIFMTU, _SIOCSIFHWADDR, _SIOCSIFTXQLEN = 0x8922, 0x8924, 0x8943
-_ARPHRD_ETHER = 1
-_REQUEST = struct.Struct("16s24s")
-"""struct ifreq of a 64-bit kernel."""
-_REQUEST6 = struct.Struct("16sIi")
-"""struct in6_ifreq: address, bits of the prefix, index of the interface."""
 
 
 class Tap:

@@ -26,6 +26,9 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _fallocate = _libc.fallocate
 _fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
 
+_SIZE = re.compile(r"(\d+)([KMGT]?)", re.ASCII | re.IGNORECASE)
+_SHIFT = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
+
 
 class FileBackend:
     """The sectors of the file `path`, without an incomplete one at its end.
@@ -168,10 +171,6 @@ def _geometry(sectors: int, logical_block_size: int, cache_policy: int) -> Geome
         max_segments=0xFFFF,
         cache_policy=cache_policy,
     )
-
-
-_SIZE = re.compile(r"(\d+)([KMGT]?)", re.ASCII | re.IGNORECASE)
-_SHIFT = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
 
 
 def export_of(words: str) -> Export:

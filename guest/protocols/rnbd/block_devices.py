@@ -33,6 +33,15 @@ from bluebridge.guest.protocols.rtrs.transport.loop import Loop
 MOUNTS = Path("/proc/self/mounts")
 SYS_BLOCK = Path("/sys/block")
 
+Over = Callable[[int], None]
+"""The type of a call that takes 0 or an errno at the end of an action."""
+
+_REASONS = {
+    errno.ENOENT: "the server exports nothing of that name",
+    errno.EPERM: "another client has it open for writing: use --access ro or migration",
+    errno.EACCES: "the server has it read-only: use --access ro",
+}
+
 
 class Block(NamedTuple):
     """A block device in the kernel, and the `NbdDevice` between it and its RNBD device."""
@@ -49,10 +58,6 @@ class Block(NamedTuple):
         holders = SYS_BLOCK / f"nbd{self.kernel.index}/holders"
         found = [path.name for path in holders.iterdir()] if holders.exists() else []
         return f"used by {found[0]}" if found else None
-
-
-Over = Callable[[int], None]
-"""The type of a call that takes 0 or an errno at the end of an action."""
 
 
 def _nothing(errno: int) -> None:
@@ -236,10 +241,3 @@ def words_for(action: ClientAction) -> str | None:
 
 def _reason(error: int) -> str:
     return _REASONS.get(error, os.strerror(error))
-
-
-_REASONS = {
-    errno.ENOENT: "the server exports nothing of that name",
-    errno.EPERM: "another client has it open for writing: use --access ro or migration",
-    errno.EACCES: "the server has it read-only: use --access ro",
-}

@@ -35,6 +35,9 @@ USAGE = (
 )
 _NUMBER = re.compile(r"-?(0[xX][0-9a-fA-F]+|[0-9]+)", re.ASCII)
 
+Over = Callable[[int], None]
+"""A call that takes 0 or an errno when an order is over."""
+
 
 @dataclass(slots=True)
 class MapOptions:
@@ -107,10 +110,6 @@ def _access(value: str) -> AccessMode:
         if value == mode.name.lower():
             return mode
     raise OSError(errno.EINVAL, f"no access mode {value}")
-
-
-Over = Callable[[int], None]
-"""A call that takes 0 or an errno when an order is over."""
 
 
 class Devices(Protocol):

@@ -31,6 +31,19 @@ from bluebridge.guest.protocols.rtrs.engine.server.server import Server
 _PREFIX = "ip:"
 _NOTHING = "<invalid address family>"
 
+_POLICIES = (("round-robin", "rr"), ("min-inflight", "mi"), ("min-latency", "ml"))
+
+MIN_ATTEMPTS, MAX_ATTEMPTS = -1, 9999
+_ADD_PATH = (
+    "Usage: echo [<source addr>@]<destination addr> > add_path\n\n"
+    "*addr ::= [ ip:<ipv4|ipv6> | gid:<gid> ]\n"
+)
+
+Call = Callable[[Callable[[float], None]], None]
+"""The type of a call that runs a function with the time, then carries out the engine's actions."""
+Outcome = Callable[[], int | None]
+"""The type of a call for a command's outcome: 0 or an errno, None while it is unknown."""
+
 
 def address_text(address: str) -> str:
     """Return an address in the kernel's notation; "" stands for an unknown one."""
@@ -104,9 +117,6 @@ def resettable(read: Callable[[], str], reset: Callable[[], None]) -> File:
     return acting(read, act)
 
 
-_POLICIES = (("round-robin", "rr"), ("min-inflight", "mi"), ("min-latency", "ml"))
-
-
 def policy_text(policy: str) -> str:
     """Return the content of the file mpath_policy for a policy."""
     for number, (name, short) in enumerate(_POLICIES):
@@ -128,18 +138,6 @@ def parse_policy(data: bytes) -> str:
         if words.startswith(name.encode()) or words.removesuffix(b"\n") == short.encode():
             return name
     raise OSError(errno.EINVAL, "no policy")
-
-
-MIN_ATTEMPTS, MAX_ATTEMPTS = -1, 9999
-_ADD_PATH = (
-    "Usage: echo [<source addr>@]<destination addr> > add_path\n\n"
-    "*addr ::= [ ip:<ipv4|ipv6> | gid:<gid> ]\n"
-)
-
-Call = Callable[[Callable[[float], None]], None]
-"""The type of a call that runs a function with the time, then carries out the engine's actions."""
-Outcome = Callable[[], int | None]
-"""The type of a call for a command's outcome: 0 or an errno, None while it is unknown."""
 
 
 class ClientFiles:

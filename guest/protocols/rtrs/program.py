@@ -31,6 +31,9 @@ from bluebridge.guest.protocols.rtrs.transport.loop import Loop
 
 HOME = Path("/run/bluebridge")
 
+CLOSE_SECONDS = 40.0
+"""The seconds that a program waits for the peer when it ends."""
+
 
 @contextlib.contextmanager
 def served(loop: Loop, place: str, tree: Directory, log: Callable[[str], None]) -> Iterator[None]:
@@ -124,10 +127,6 @@ def _set(path: Path, value: str) -> int:
     finally:
         os.close(fd)
     return 0
-
-
-CLOSE_SECONDS = 40.0
-"""The seconds that a program waits for the peer when it ends."""
 
 
 def _add_interface_options(parser: argparse.ArgumentParser) -> None:

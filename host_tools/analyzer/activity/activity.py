@@ -14,6 +14,25 @@ from bluebridge.device.layout.events import MARKS, Fact
 from bluebridge.host_tools.analyzer.decode import decode
 from bluebridge.host_tools.analyzer.transaction import Transaction, Transfer, tree_of
 
+IN_MODIFIER = "in_mod"
+"""The noun for the number of a firmware command that names no object of a kind of its own."""
+
+_WAYS = {
+    Kind.MMIO_READ: "read",
+    Kind.MMIO_WRITE: "write",
+    Kind.CONFIG_READ: "read",
+    Kind.CONFIG_WRITE: "write",
+}
+
+_SHORT = (Kind.DMA_READ, Kind.DMA_WRITE)
+"""Kinds with many events: their text is shorter and faster to make."""
+_QUEUE_ENTRIES = (What.CQE, What.EQE)
+
+MAX_PARTS = 4096
+"""Transactions of one activity at most; further ones are activities that it caused."""
+WINDOW = 512
+"""Number of events for which an activity waits for further events."""
+
 
 class ActivityKind(Enum):
     """Kinds of activity; the values are the words of the views."""
@@ -32,10 +51,6 @@ class ActivityKind(Enum):
     FAULT = "fault"
     CONTROL = "control"  # a word of the control socket
     NOTE = "note"
-
-
-IN_MODIFIER = "in_mod"
-"""The noun for the number of a firmware command that names no object of a kind of its own."""
 
 
 class Subject(NamedTuple):
@@ -125,16 +140,7 @@ _BY_KIND = {
     Kind.LINK: ActivityKind.LINK,
     Kind.CONTROL: ActivityKind.CONTROL,
 }
-_WAYS = {
-    Kind.MMIO_READ: "read",
-    Kind.MMIO_WRITE: "write",
-    Kind.CONFIG_READ: "read",
-    Kind.CONFIG_WRITE: "write",
-}
 _KINDS = tuple(_BY_KIND[kind] for kind in Kind)
-_SHORT = (Kind.DMA_READ, Kind.DMA_WRITE)
-"""Kinds with many events: their text is shorter and faster to make."""
-_QUEUE_ENTRIES = (What.CQE, What.EQE)
 
 
 def lone(event: Event, one: Transaction) -> Activity:
@@ -168,12 +174,6 @@ def of_transfer(transfer: Transfer) -> Activity:
         begin, end, transfer.status, parts, transfer, None, transfer.notes,
         name, Subject("QP", transfer.qpn),
     )  # fmt: skip
-
-
-MAX_PARTS = 4096
-"""Transactions of one activity at most; further ones are activities that it caused."""
-WINDOW = 512
-"""Number of events for which an activity waits for further events."""
 
 
 class OpenActivities:

@@ -32,6 +32,13 @@ MAX_QUEUES = 4096
 """Queues whose last activity is remembered, at most."""
 _KINDS = {EventKind.PORT: ActivityKind.LINK, EventKind.FAULT: ActivityKind.FAULT}
 
+_MEMORY = (Role.TABLE, Role.OTHER)
+
+_LATE = (Role.DOORBELL, Role.BLUEFLAME, Role.ENTRY, Role.NOTE)
+"""Roles of transactions that may belong to a work request which begins later."""
+_NOTHING: list[Activity] = []
+_NO_TRANSFERS: list[Transfer] = []
+
 
 class InterruptActivities:
     """The event entries and interrupts of one function that belong to no work request."""
@@ -124,9 +131,6 @@ class InterruptActivities:
         return None if place is None else (link, place)
 
 
-_MEMORY = (Role.TABLE, Role.OTHER)
-
-
 class FunctionActivities:
     """Assembles the events of one function that belong to no work request."""
 
@@ -208,12 +212,6 @@ class FunctionActivities:
             activity.kind, activity.cause = ActivityKind.FAULT, self._activities.commanded
             self._failure = activity.number
         self._activities.complete(activity)
-
-
-_LATE = (Role.DOORBELL, Role.BLUEFLAME, Role.ENTRY, Role.NOTE)
-"""Roles of transactions that may belong to a work request which begins later."""
-_NOTHING: list[Activity] = []
-_NO_TRANSFERS: list[Transfer] = []
 
 
 class ActivityAssembler:

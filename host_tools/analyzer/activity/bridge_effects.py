@@ -8,6 +8,20 @@ from bluebridge.host_tools.analyzer.activity.activity import MAX_PARTS, Activity
 from bluebridge.host_tools.analyzer.activity.commands import PAUSE_SECONDS
 from bluebridge.host_tools.analyzer.transaction import OK, Role, Tlp, Transaction
 
+MOST_STORES = 256
+"""Stores of one activity at most, since a copy into a window can be endless."""
+MOST_READS = 1024
+"""Reads at the peer that wait at most for the access that they answer."""
+LOST = "nothing arrived"
+UNANSWERED = "all ones: the window shows nothing"
+
+PATIENCE_SECONDS = 3.0
+"""Seconds after which a doorbell that was not cleared is complete: a bridge holds one for two."""
+MOST_WAITING = 64
+"""Messages of one slot that wait at most for those before them."""
+MOST_PARTS = 32
+"""Transactions of one doorbell at most, since a guest may poll it endlessly."""
+
 
 def mark_remote(activity: Activity, one: Transaction) -> None:
     """Note whether a transaction is on the bus of another machine than its activity."""
@@ -57,14 +71,6 @@ class Access(Cause):
     def go_on(self, one: Transaction) -> None:
         """Add the next access of config space to the activity."""
         self.place = self.activity.add(one)
-
-
-MOST_STORES = 256
-"""Stores of one activity at most, since a copy into a window can be endless."""
-MOST_READS = 1024
-"""Reads at the peer that wait at most for the access that they answer."""
-LOST = "nothing arrived"
-UNANSWERED = "all ones: the window shows nothing"
 
 
 class WindowAccess(Cause):
@@ -166,14 +172,6 @@ def join(first: Transaction, one: Transaction) -> None:
     first.length += one.length
     first.stores += one.stores
     first.last = one.number
-
-
-PATIENCE_SECONDS = 3.0
-"""Seconds after which a doorbell that was not cleared is complete: a bridge holds one for two."""
-MOST_WAITING = 64
-"""Messages of one slot that wait at most for those before them."""
-MOST_PARTS = 32
-"""Transactions of one doorbell at most, since a guest may poll it endlessly."""
 
 
 class Rung(Cause):

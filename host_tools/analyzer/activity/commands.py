@@ -27,6 +27,13 @@ from bluebridge.host_tools.analyzer.transaction import Tlp, Transaction
 MAX_READS = 64
 """Reads of the register that wait at most for the next command."""
 
+PAUSE_SECONDS = 0.01
+"""Seconds of pause after which a config access begins another activity."""
+RESET_SECONDS = 0.001
+"""Seconds within which a reset is attributed to the config write before it."""
+MAX_ACCESSES = 256
+"""Config accesses of one activity at most."""
+
 
 class CommandActivities:
     """The firmware commands of one function."""
@@ -185,14 +192,6 @@ class CommandActivities:
                 self._activities.join(done, event, one)
             else:
                 self._activities.complete(lone(event, one))
-
-
-PAUSE_SECONDS = 0.01
-"""Seconds of pause after which a config access begins another activity."""
-RESET_SECONDS = 0.001
-"""Seconds within which a reset is attributed to the config write before it."""
-MAX_ACCESSES = 256
-"""Config accesses of one activity at most."""
 
 
 class ResetActivities:

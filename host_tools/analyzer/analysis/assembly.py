@@ -50,6 +50,11 @@ _BACK = ("RDMA_READ", "ATOMIC_CS", "ATOMIC_FA", "MASKED_ATOMIC_CS", "MASKED_ATOM
 Queue = tuple[str, int]
 _NOTHING: list[Transfer] = []
 
+_POSTED = (Role.DOORBELL, Role.BLUEFLAME)
+_BEGUN = (Role.WQE, Role.ENTRY)
+_ASKED = (Role.REQUEST,)
+_LAST = (Role.RESPONSE, Role.REQUEST, Role.WQE, Role.ENTRY)
+
 
 class TransferAssembler:
     """Assembles the events of a log, taken in order, into work requests."""
@@ -314,12 +319,6 @@ def _is_remote(transfer: Transfer, one: Transaction) -> bool:
         and transfer.last_psn is None  # packets: the first has left before the next is read
         and transfer.count(Role.REQUEST) > transfer.count(Role.RESPONSE)
     )
-
-
-_POSTED = (Role.DOORBELL, Role.BLUEFLAME)
-_BEGUN = (Role.WQE, Role.ENTRY)
-_ASKED = (Role.REQUEST,)
-_LAST = (Role.RESPONSE, Role.REQUEST, Role.WQE, Role.ENTRY)
 
 
 def _cause(transfer: Transfer, one: Transaction) -> int | None:

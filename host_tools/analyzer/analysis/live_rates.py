@@ -15,6 +15,16 @@ from bluebridge.host_tools.analyzer.transaction import Role, Tlp, Transfer
 _CLASS = math.log(1.02)
 P99 = 0.99
 
+WAYS = ("writes to the adapter", "reads of registers", "reads of memory", "writes to memory",
+        "interrupts", "messages")  # fmt: skip
+_WAYS = {
+    (Tlp.MEMORY_WRITE, False): WAYS[0],
+    (Tlp.MEMORY_READ, False): WAYS[1],
+    (Tlp.MEMORY_READ, True): WAYS[2],
+    (Tlp.MEMORY_WRITE, True): WAYS[3],
+    (Tlp.MESSAGE, True): WAYS[5],
+}
+
 
 @dataclass(slots=True)
 class Times:
@@ -51,17 +61,6 @@ class Times:
     def summary(self) -> tuple[float, float, float, float]:
         """Return least, mean, greatest and 99th percentile; there must be at least one time."""
         return self.least, self.total / self.count, self.greatest, self.quantile(P99)
-
-
-WAYS = ("writes to the adapter", "reads of registers", "reads of memory", "writes to memory",
-        "interrupts", "messages")  # fmt: skip
-_WAYS = {
-    (Tlp.MEMORY_WRITE, False): WAYS[0],
-    (Tlp.MEMORY_READ, False): WAYS[1],
-    (Tlp.MEMORY_READ, True): WAYS[2],
-    (Tlp.MEMORY_WRITE, True): WAYS[3],
-    (Tlp.MESSAGE, True): WAYS[5],
-}
 
 
 @dataclass(slots=True)

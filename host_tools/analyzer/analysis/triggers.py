@@ -16,6 +16,14 @@ from bluebridge.host_tools.analyzer.devices.model import EventKind
 from bluebridge.host_tools.analyzer.devices.registry import adapter_of
 from bluebridge.host_tools.analyzer.transaction import PostedBy, Transaction, Transfer
 
+MAX_WAITING = 16
+"""Writes of one queue pair that wait at most for their entry; older ones are dropped."""
+MAX_FOUND = 4096
+Queue = tuple[str, int]
+
+_Member = tuple[Transfer, int, bool]
+"""A work request, the place of a transaction in it, and whether that is on the peer's bus."""
+
 
 @dataclass(slots=True)
 class Trigger:
@@ -77,12 +85,6 @@ def same_line(one: Transaction, store: Transaction) -> bool:
     """Return whether a store goes into the line of an adapter that `one` begins or fills."""
     line = adapter_of(store.device).line
     return one.address // line == store.address // line
-
-
-MAX_WAITING = 16
-"""Writes of one queue pair that wait at most for their entry; older ones are dropped."""
-MAX_FOUND = 4096
-Queue = tuple[str, int]
 
 
 class Triggers:
@@ -183,10 +185,6 @@ def _move_doorbell(source: Transfer, target: Transfer) -> None:
         one.parent = one.parent - 1 if one.parent else None
     target.transactions.append(doorbell)
     target.posted_by = PostedBy.DOORBELL
-
-
-_Member = tuple[Transfer, int, bool]
-"""A work request, the place of a transaction in it, and whether that is on the peer's bus."""
 
 
 class CompletionNotifications:

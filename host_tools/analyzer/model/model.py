@@ -16,6 +16,20 @@ _TABLE = "microseconds"
 _KEYS = ("name", "stores", _TABLE)
 _MOST = 1e6  # Upper limit of a constant, in microseconds: a second
 
+LINE = 64
+BLOCK = 128
+FRAMING = 24
+"""Bytes that PCIe adds to a write: header 16, link CRC 4, sequence number 2, start and end 2."""
+
+ENTRY_READS = 2
+"""Round trips of fetching an entry: figure 4.5 shows two, the device logs them as one read."""
+
+POSTS = (Role.BLUEFLAME, Role.DOORBELL)
+_COMPLETIONS = (Role.CQE, Role.EQE)
+_INTERRUPT_BYTES = 4
+
+AHEAD = (Role.RECEIVE_WQE, Role.DOORBELL_RECORD)
+
 
 class ProfileError(ValueError):
     """An invalid profile; the text is one line that says how to correct it."""
@@ -113,19 +127,6 @@ def _constants(table: object) -> Constants:
     return Constants(**{name: float(table[name]) for name in NAMES})
 
 
-LINE = 64
-BLOCK = 128
-FRAMING = 24
-"""Bytes that PCIe adds to a write: header 16, link CRC 4, sequence number 2, start and end 2."""
-
-ENTRY_READS = 2
-"""Round trips of fetching an entry: figure 4.5 shows two, the device logs them as one read."""
-
-POSTS = (Role.BLUEFLAME, Role.DOORBELL)
-_COMPLETIONS = (Role.CQE, Role.EQE)
-_INTERRUPT_BYTES = 4
-
-
 @dataclass(slots=True)
 class EventCounts:
     """The counts by which the constants of a profile are multiplied.
@@ -195,9 +196,6 @@ def _of(each: Transaction, begins: bool) -> EventCounts | None:
     if each.tlp is Tlp.MEMORY_WRITE:
         return EventCounts(write=link_share(each.length))
     return None
-
-
-AHEAD = (Role.RECEIVE_WQE, Role.DOORBELL_RECORD)
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,9 @@ MOST_HELD = 1 << 15
 """Stores of unanswered batches that are kept at most; the oldest batches are returned early."""
 _DATA_KEPT = 64
 
+_WITH_RECEIVE = range(WorkCode.SEND, WorkCode.WRITE_IMMEDIATE + 1)
+_NOTHING: list[Batch] = []
+
 
 class BatchFinder:
     """Finds the batches in the events of a log, taken in order; returns them when answered."""
@@ -199,10 +202,6 @@ class BatchFinder:
         while waiting and waiting[0][1] is batch:
             waiting.popleft()
         self._given.append(batch)
-
-
-_WITH_RECEIVE = range(WorkCode.SEND, WorkCode.WRITE_IMMEDIATE + 1)
-_NOTHING: list[Batch] = []
 
 
 def batches(folder: Path | LogReader) -> Iterator[Batch]:

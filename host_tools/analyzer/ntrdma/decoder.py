@@ -42,6 +42,8 @@ _WITH_MEMORY = (WorkCode.WRITE, WorkCode.WRITE_IMMEDIATE, WorkCode.READ)
 _WITH_RECEIVE = range(WorkCode.SEND, WorkCode.WRITE_IMMEDIATE + 1)
 _WITH_IMMEDIATE = (WorkCode.SEND_INVALIDATE, WorkCode.SEND_IMMEDIATE, WorkCode.WRITE_IMMEDIATE)
 
+Describe = Callable[[Event], str]
+
 
 def purpose(place: Place, receiver: Memory) -> str:
     """Describe the use of a place in a few words."""
@@ -214,9 +216,6 @@ _ENTRIES: dict[Use, Callable[[bytes], str]] = {
     Use.BUFFERS: _buffer,
     Use.LENGTHS: _frame,
 }
-
-
-Describe = Callable[[Event], str]
 
 
 def decoder_of(reader: LogReader, wanted: Filter, describe: Describe) -> Describe:

@@ -9,6 +9,18 @@ from enum import Enum
 
 from bluebridge.device.layout.ntrdma.port import DOORBELLS, PEER_INFO
 
+MOST_REGIONS = 1 << 16
+MOST_SEGMENTS = 1 << 18
+"""Segments of one machine that are known at most, since a guest may write anything."""
+_NEAR = 32
+"""Segments before an address that are searched for it, since regions may overlap."""
+
+Segment = tuple[int, int]
+"""Bus address and length."""
+
+MOST_AREAS = 1 << 15
+"""Areas of one machine that are known at most, since a guest may write anything."""
+
 
 class Use(Enum):
     """The uses of memory that a peer stores to; the values are the words of the views."""
@@ -102,16 +114,6 @@ class Area:
         return None if count > self.ring else count
 
 
-MOST_REGIONS = 1 << 16
-MOST_SEGMENTS = 1 << 18
-"""Segments of one machine that are known at most, since a guest may write anything."""
-_NEAR = 32
-"""Segments before an address that are searched for it, since regions may overlap."""
-
-Segment = tuple[int, int]
-"""Bus address and length."""
-
-
 @dataclass(slots=True, eq=False)
 class Region:
     """A memory region; `address` is its start in the addresses that users of its key give."""
@@ -178,10 +180,6 @@ class Regions:
             if start <= address < end:
                 return self._regions[domain, key], offset + address - start
         return None
-
-
-MOST_AREAS = 1 << 15
-"""Areas of one machine that are known at most, since a guest may write anything."""
 
 
 class Memory:

@@ -16,6 +16,8 @@ MOST_WAITING = 1 << 13
 MOST_UNANNOUNCED = 256
 """Publications of one machine that wait for an interrupt, and bells of one, at most."""
 
+_WITH_DATA = (Use.SENDS, Use.COMPLETIONS, Use.LENGTHS)
+
 
 @dataclass(slots=True, eq=False)
 class Stored:
@@ -59,9 +61,6 @@ class Publication:
         for each in self.entries:
             found.update(each.place.entries)
         return found
-
-
-_WITH_DATA = (Use.SENDS, Use.COMPLETIONS, Use.LENGTHS)
 
 
 class Turn:

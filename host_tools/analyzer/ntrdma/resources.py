@@ -30,6 +30,12 @@ MOST_ENTRIES = 1 << 16
 Entry = tuple[int, bytes | None]
 """Place in the ring and bytes, None when the log has not kept them."""
 
+_WITH_IMMEDIATE = (WorkCode.SEND_IMMEDIATE, WorkCode.WRITE_IMMEDIATE)
+
+MOST_QUEUES = 1 << 12
+MOST_PIECES = 1 << 10
+WORD = 4
+
 
 def taken(area: Area, event: Event) -> list[Entry]:
     """Return the entries that a store into a ring completes; the beginning of another is kept."""
@@ -60,9 +66,6 @@ def segments(command: bytes, start: int, count: int, most: int) -> list[Segment]
     places = range(start, start + count * SEGMENT.size, SEGMENT.size)
     get = SEGMENT.get
     return [(get(command, "address", at), get(command, "length", at)) for at in places]
-
-
-_WITH_IMMEDIATE = (WorkCode.SEND_IMMEDIATE, WorkCode.WRITE_IMMEDIATE)
 
 
 @dataclass(slots=True)
@@ -112,11 +115,6 @@ def pieces(entry: bytes, start: int, count: int) -> list[tuple[int, int, int]]:
         (get(entry, "address", at), get(entry, "length", at), get(entry, "key", at))
         for at in places
     ]
-
-
-MOST_QUEUES = 1 << 12
-MOST_PIECES = 1 << 10
-WORD = 4
 
 
 def _index(address: int, use: Use, ring: int, queue: Queue | None = None) -> Area:

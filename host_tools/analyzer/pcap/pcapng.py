@@ -21,6 +21,23 @@ _ERF_VARYING = 4  # the record is as long as the packet
 
 _COMMENT, _NAME, _RESOLUTION, _APPLICATION, _DROPPED = 1, 2, 9, 4, 4
 
+MOST: Final = 1 << 24
+"""Greatest size of a block in bytes, far more than that of any packet."""
+_MOST_INTERFACES: Final = 1 << 12
+_MOST_NAME: Final = 256
+
+_MICROSECONDS: Final = 6
+_POWER_OF_TWO: Final = 0x80
+
+_MAGIC: Final = {
+    bytes.fromhex("d4c3b2a1"): ("<", 1000),
+    bytes.fromhex("a1b2c3d4"): (">", 1000),
+    bytes.fromhex("4d3cb2a1"): ("<", 1),
+    bytes.fromhex("a1b23c4d"): (">", 1),
+}
+"""Byte order, and ns of a unit of time, by the first bytes of a pcap file."""
+_HEADER_REST: Final = 20
+
 
 class PcapngWriter:
     """Writes frames to `file`; interfaces are described when they first appear."""
@@ -72,15 +89,6 @@ def _packed_options(*options: tuple[int, bytes]) -> bytes:
 
 def _padded(data: bytes) -> bytes:
     return data + bytes(-len(data) & 3)
-
-
-MOST: Final = 1 << 24
-"""Greatest size of a block in bytes, far more than that of any packet."""
-_MOST_INTERFACES: Final = 1 << 12
-_MOST_NAME: Final = 256
-
-_MICROSECONDS: Final = 6
-_POWER_OF_TWO: Final = 0x80
 
 
 @dataclass(slots=True)
@@ -170,16 +178,6 @@ def _options(order: str, data: bytes) -> Iterator[tuple[int, bytes]]:
 
 def _damaged() -> LogError:
     return LogError("the capture is damaged, or no pcapng file: write it again")
-
-
-_MAGIC: Final = {
-    bytes.fromhex("d4c3b2a1"): ("<", 1000),
-    bytes.fromhex("a1b2c3d4"): (">", 1000),
-    bytes.fromhex("4d3cb2a1"): ("<", 1),
-    bytes.fromhex("a1b23c4d"): (">", 1),
-}
-"""Byte order, and ns of a unit of time, by the first bytes of a pcap file."""
-_HEADER_REST: Final = 20
 
 
 def captured(file: BinaryIO) -> Iterator[Packet]:

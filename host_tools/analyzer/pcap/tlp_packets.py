@@ -19,6 +19,19 @@ _ALL_ONES: Final = 0xFFFFFFFF
 _TYPE: Final = 0xF
 _TYPE_OF_MEMORY: Final = 0x7
 
+PURPOSES: Final = {
+    role: pcie.Purpose[role.name] for role in Role if role.name in pcie.Purpose.__members__
+}
+"""The purpose number of each role that a capture can have; others are `Purpose.OTHER`."""
+MAX_NAME: Final = 0xFF - pcie.PSEUDO_HEADER.size & ~3
+"""Bytes of a function's name at most, since the pseudo-header's length field has one byte."""
+
+_TAGS: Final = 256
+_UNKNOWN_ID: Final = 0
+_DWORD: Final = 4
+_HEADER: Final = Packer(pcie.PSEUDO_HEADER)
+_EXPORTED: Final = tags(pcie.DISSECTOR)
+
 
 class BarBases:
     """Follows the config accesses of all functions in the order of the log."""
@@ -50,20 +63,6 @@ class BarBases:
         if (device, bar) in self._wide:
             value |= self._values.get((device, bar + 1), 0) << 32
         return value
-
-
-PURPOSES: Final = {
-    role: pcie.Purpose[role.name] for role in Role if role.name in pcie.Purpose.__members__
-}
-"""The purpose number of each role that a capture can have; others are `Purpose.OTHER`."""
-MAX_NAME: Final = 0xFF - pcie.PSEUDO_HEADER.size & ~3
-"""Bytes of a function's name at most, since the pseudo-header's length field has one byte."""
-
-_TAGS: Final = 256
-_UNKNOWN_ID: Final = 0
-_DWORD: Final = 4
-_HEADER: Final = Packer(pcie.PSEUDO_HEADER)
-_EXPORTED: Final = tags(pcie.DISSECTOR)
 
 
 class BusPackets:

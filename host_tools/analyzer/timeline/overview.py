@@ -32,6 +32,20 @@ _MOVING: Final = frozenset(map(int, _WAYS))
 _RARE: Final = frozenset(map(int, Kind)) - _MOVING - {int(Kind.IRQ), int(Kind.BLUEFLAME)}
 """Kinds of events that do not belong to data traffic."""
 
+DEFAULT_LIMIT: Final = 120_000
+"""Events that are drawn singly unless --limit is given."""
+STRETCH_BLOCKS: Final = 8
+"""Blocks that are selected together, so that the work requests in them are complete."""
+
+OUTSTANDING: Final = {
+    ActivityKind.WORK_REQUEST: "outstanding work requests",
+    ActivityKind.COMMAND: "outstanding commands",
+    ActivityKind.DESCRIPTOR: "outstanding descriptors",
+}
+"""Names of the counters of unfinished activities, by kind."""
+MOST_QUEUE_COUNTERS: Final = 64
+"""Queue pairs with a counter of their own in a stretch of the log."""
+
 
 @dataclass(slots=True)
 class Block:
@@ -102,12 +116,6 @@ def overview(heads: Iterable[Head]) -> tuple[list[Block], Rates]:
     return blocks, rates
 
 
-DEFAULT_LIMIT: Final = 120_000
-"""Events that are drawn singly unless --limit is given."""
-STRETCH_BLOCKS: Final = 8
-"""Blocks that are selected together, so that the work requests in them are complete."""
-
-
 @dataclass(frozen=True, slots=True)
 class Stretch:
     """Consecutive blocks, all of them `drawn` or none."""
@@ -148,16 +156,6 @@ def _chosen(blocks: Sequence[Block], limit: int) -> set[int]:
         chosen.update(rest[start : start + size])
         room -= size
     return chosen
-
-
-OUTSTANDING: Final = {
-    ActivityKind.WORK_REQUEST: "outstanding work requests",
-    ActivityKind.COMMAND: "outstanding commands",
-    ActivityKind.DESCRIPTOR: "outstanding descriptors",
-}
-"""Names of the counters of unfinished activities, by kind."""
-MOST_QUEUE_COUNTERS: Final = 64
-"""Queue pairs with a counter of their own in a stretch of the log."""
 
 
 def paces(notes: Iterable[Event], tracks: Tracks) -> Iterator[Mark]:

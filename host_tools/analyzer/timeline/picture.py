@@ -35,6 +35,9 @@ COLOURS: Final = {
 OTHER: Final = "#79706e"
 _STYLE: Final = "font-family='sans-serif' font-size='11'"
 
+Box = tuple[int, int, Mark]
+"""Begin and end of a slice or an instant in nanoseconds, and its mark."""
+
 
 @dataclass
 class Names:
@@ -62,10 +65,6 @@ class Names:
             name, number = self.tracks[number]
             names.insert(0, name)
         return tuple(names)
-
-
-Box = tuple[int, int, Mark]
-"""Begin and end of a slice or an instant in nanoseconds, and its mark."""
 
 
 def boxes(marks: Sequence[Mark]) -> Iterator[Box]:

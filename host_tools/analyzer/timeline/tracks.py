@@ -22,6 +22,37 @@ from bluebridge.host_tools.analyzer.transaction import Role, Transaction
 Argument = tuple[str, int | str]
 """Name and value of an argument of a slice."""
 
+MOST_LANES: Final = 64
+"""Lanes of a track at most; a slice that overlaps so many is drawn without duration."""
+
+NAMES: Final = {
+    ActivityKind.CONTROL: "control words",
+    ActivityKind.RESET: "resets",
+    ActivityKind.LINK: "links",
+    ActivityKind.FAULT: "faults",
+    ActivityKind.NOTE: "notes",
+    ActivityKind.CONFIG: "config accesses",
+    ActivityKind.COMMAND: "firmware commands",
+    ActivityKind.ACCESS: "register accesses",
+    ActivityKind.WORK_REQUEST: "work requests",
+    ActivityKind.STORE: "stores",
+    ActivityKind.DESCRIPTOR: "descriptors",
+    ActivityKind.DOORBELL: "doorbells",
+    ActivityKind.DMA: "DMA",
+    ActivityKind.INTERRUPT: "interrupts",
+}
+"""Name of the track of each kind, in the order in which they are drawn."""
+RANKS: Final = {kind: 100 + rank for rank, kind in enumerate(NAMES)}
+COUNTER_RANK: Final = 10
+"""Rank of counters, which are above the tracks of activities."""
+MOST_QUEUES: Final = 256
+"""Queue pairs of a function that have a track of their own at most."""
+
+DATA_SHOWN: Final = 16
+"""Bytes of data that the arguments of a transaction show at most."""
+NAME_SHOWN: Final = 80
+"""Characters of a slice's name at most; a longer text is also an argument."""
+
 
 class Shape(IntEnum):
     """Kinds of marks, with the numbers of `TrackEvent.Type` in Perfetto's trace format."""
@@ -57,10 +88,6 @@ def nanoseconds(seconds: float) -> int:
     return round(seconds * 1e9)
 
 
-MOST_LANES: Final = 64
-"""Lanes of a track at most; a slice that overlaps so many is drawn without duration."""
-
-
 class Lanes:
     """The lanes of one track; `new` makes the track of another lane and returns its number."""
 
@@ -80,30 +107,6 @@ class Lanes:
         self._tracks.append(self._new())
         self._ends.append(end)
         return self._tracks[-1]
-
-
-NAMES: Final = {
-    ActivityKind.CONTROL: "control words",
-    ActivityKind.RESET: "resets",
-    ActivityKind.LINK: "links",
-    ActivityKind.FAULT: "faults",
-    ActivityKind.NOTE: "notes",
-    ActivityKind.CONFIG: "config accesses",
-    ActivityKind.COMMAND: "firmware commands",
-    ActivityKind.ACCESS: "register accesses",
-    ActivityKind.WORK_REQUEST: "work requests",
-    ActivityKind.STORE: "stores",
-    ActivityKind.DESCRIPTOR: "descriptors",
-    ActivityKind.DOORBELL: "doorbells",
-    ActivityKind.DMA: "DMA",
-    ActivityKind.INTERRUPT: "interrupts",
-}
-"""Name of the track of each kind, in the order in which they are drawn."""
-RANKS: Final = {kind: 100 + rank for rank, kind in enumerate(NAMES)}
-COUNTER_RANK: Final = 10
-"""Rank of counters, which are above the tracks of activities."""
-MOST_QUEUES: Final = 256
-"""Queue pairs of a function that have a track of their own at most."""
 
 
 class TrackWriter(Protocol):
@@ -182,10 +185,6 @@ class Tracks:
         return name
 
 
-DATA_SHOWN: Final = 16
-"""Bytes of data that the arguments of a transaction show at most."""
-NAME_SHOWN: Final = 80
-"""Characters of a slice's name at most; a longer text is also an argument."""
 Drawn = dict[int, Mark]
 """The instants of an activity by the places of their transactions."""
 

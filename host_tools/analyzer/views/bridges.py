@@ -32,6 +32,14 @@ ANSWERS = {
     ActivityKind.DOORBELL: "doorbell to interrupt",
 }
 
+_Parts = tuple[str, int, str, str, str, Transaction | None]
+"""The fields of a row from `what` to `translated`, and the first answer."""
+
+HEADER = (
+    f"{'event':>8} {'timestamp':>13} {'answer us':>10} {'wall us':>10} {'dev':6} {'what':15} "
+    f"{'bytes':>8}  from > address > at the peer"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class BridgeRow:
@@ -66,10 +74,6 @@ def bridge_row(activity: Activity) -> BridgeRow | None:
     until = ANSWERS.get(kind, "") if what != "load" else ""  # which is logged when it is answered
     answer_us = None if answer is None else (answer.time - activity.begin) * 1e6
     return BridgeRow(activity, what, length, source, target, translated, until, answer_us)
-
-
-_Parts = tuple[str, int, str, str, str, Transaction | None]
-"""The fields of a row from `what` to `translated`, and the first answer."""
 
 
 def _place(one: Transaction) -> str:
@@ -125,12 +129,6 @@ def _of_registers(activity: Activity) -> _Parts:
 
 
 _MAKERS = {ActivityKind.STORE: _of_window, ActivityKind.DESCRIPTOR: _of_descriptor}
-
-
-HEADER = (
-    f"{'event':>8} {'timestamp':>13} {'answer us':>10} {'wall us':>10} {'dev':6} {'what':15} "
-    f"{'bytes':>8}  from > address > at the peer"
-)
 
 
 def line(row: BridgeRow) -> str:

@@ -20,6 +20,24 @@ from bluebridge.host_tools.analyzer.ntrdma.requests import Batch, Publication
 from bluebridge.host_tools.analyzer.views import view
 from bluebridge.host_tools.analyzer.views.view import Options, View, before_wanted, wanted_events
 
+COLUMNS = ("descr.", "data", "entries", "index", "bells", "MSIs")
+_SIDE = " ".join(f"{column:>7}" for column in COLUMNS)
+HEADER = (
+    f"{'event':>8} {'dev':3} {'qpn':>8} {'operation':15} {'batch':>5} {'bytes':>9} | "
+    f"{'sender:'}{_SIDE} | {'peer:'}{_SIDE} | status"
+)
+UNSEEN = (
+    "NTRDMA ports are up, but the log has none of their stores: a window that is the peer's memory "
+    "itself (--window-alias) is stored into without the device"
+)
+
+FORGOTTEN = (
+    "what the ports told each other is in no segment of the log any more: nothing has a name; keep "
+    "the log of a shorter run"
+)
+
+_WIDTHS = (8, 6, 6)
+
 
 class Counts(NamedTuple):
     """The number of stores of one machine by use; `descriptors` are those by a DMA engine.
@@ -111,23 +129,6 @@ def costs(folder: Path | LogReader) -> list[Costs]:
     return [table[key] for key in sorted(table)]
 
 
-COLUMNS = ("descr.", "data", "entries", "index", "bells", "MSIs")
-_SIDE = " ".join(f"{column:>7}" for column in COLUMNS)
-HEADER = (
-    f"{'event':>8} {'dev':3} {'qpn':>8} {'operation':15} {'batch':>5} {'bytes':>9} | "
-    f"{'sender:'}{_SIDE} | {'peer:'}{_SIDE} | status"
-)
-UNSEEN = (
-    "NTRDMA ports are up, but the log has none of their stores: a window that is the peer's memory "
-    "itself (--window-alias) is stored into without the device"
-)
-
-FORGOTTEN = (
-    "what the ports told each other is in no segment of the log any more: nothing has a name; keep "
-    "the log of a shorter run"
-)
-
-
 def line(batch: Batch) -> str:
     """Write a batch in the columns of `HEADER`; `event` is that of its index."""
     length = sum(work.entry.length for work in batch.works if work.entry is not None)
@@ -179,9 +180,6 @@ def cost_lines(rows: list[Costs]) -> Iterator[str]:
         yield " |".join(
             (head, *(f" {'':{width}}{side}" for width, side in zip(_WIDTHS, sides, strict=True)))
         )
-
-
-_WIDTHS = (8, 6, 6)
 
 
 def _means(row: Costs, counts: Counts) -> str:

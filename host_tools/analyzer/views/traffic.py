@@ -23,18 +23,6 @@ from bluebridge.host_tools.analyzer.views import view
 from bluebridge.host_tools.analyzer.views.bridges import bridge_row
 from bluebridge.host_tools.analyzer.views.view import Options, View, wanted_events
 
-
-@dataclass(slots=True)
-class TrafficRow:
-    """Counts and times of one kind of transaction on one machine's bus."""
-
-    count: int = 0
-    bytes: int = 0
-    first: int = 0
-    wall: Times = field(default_factory=Times)
-    modelled: Times = field(default_factory=Times)
-
-
 _UNCOUNTED = (
     Role.DOORBELL,
     Role.BLUEFLAME,
@@ -46,6 +34,17 @@ _UNCOUNTED = (
 )
 Key = tuple[str, str, str]
 """The machine, the kind of transaction and the kind of its cause."""
+
+
+@dataclass(slots=True)
+class TrafficRow:
+    """Counts and times of one kind of transaction on one machine's bus."""
+
+    count: int = 0
+    bytes: int = 0
+    first: int = 0
+    wall: Times = field(default_factory=Times)
+    modelled: Times = field(default_factory=Times)
 
 
 class Traffic:

@@ -11,6 +11,8 @@ from bluebridge.host_tools.analyzer.devices.registry import beyond_adapters
 from bluebridge.host_tools.analyzer.ntrdma.stores import KINDS
 from bluebridge.host_tools.analyzer.transaction import OK, TimeModel, Transaction, Transfer
 
+Row = dict[str, object]
+
 
 @dataclass(frozen=True, slots=True)
 class Options:
@@ -78,9 +80,6 @@ def wanted_transfers(reader: LogReader, options: Options) -> Iterator[Transfer]:
     for transfer in assembled(events, reader.meta["devices"], before):
         if device in (None, transfer.device) and (not options.failed or transfer.status != OK):
             yield transfer
-
-
-Row = dict[str, object]
 
 
 def transaction(one: Transaction) -> Row:

@@ -24,6 +24,10 @@ from bluebridge.host_tools.analyzer.views.view import Options, View, wanted_tran
 Tally = tuple[int, int]
 """A number of transactions and their total bytes."""
 
+COLUMNS = ("writes", "reads", "completions", "to memory")
+_SIDE = "  ".join(f"{name:>11}" for name in COLUMNS[:3]) + f"  {COLUMNS[3]:>11}  irq"
+_LEFT = f"{'wr':>7} {'dev':3} {'qpn':>8} {'index':>7} {'operation':13} {'bytes':>7} {'by':13}"
+
 
 @dataclass(slots=True)
 class BusCounts:
@@ -56,11 +60,6 @@ class BusCounts:
 
 def _plus(tally: Tally, count: int, length: int) -> Tally:
     return tally[0] + count, tally[1] + length
-
-
-COLUMNS = ("writes", "reads", "completions", "to memory")
-_SIDE = "  ".join(f"{name:>11}" for name in COLUMNS[:3]) + f"  {COLUMNS[3]:>11}  irq"
-_LEFT = f"{'wr':>7} {'dev':3} {'qpn':>8} {'index':>7} {'operation':13} {'bytes':>7} {'by':13}"
 
 
 def header(model: TimeModel | None) -> list[str]:

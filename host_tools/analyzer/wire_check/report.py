@@ -15,6 +15,9 @@ from bluebridge.host_tools.analyzer.wire_check.rules import TOLERATED, Rule, Vio
 
 _US: Final = 1000
 
+Tolerated = Counter[tuple[str, Rule]]
+"""How often each rule was broken that `--tolerate` lets packets break, by its word."""
+
 
 def line(violation: Violation, start: int) -> str:
     """Return a violation as one line; `start` is the time of the capture's first packet."""
@@ -35,10 +38,6 @@ def back_line(back: GoBack, start: int) -> str:
         f"packet {back.number}  {seconds:.6f}  {where}: goes back, by {back.cause.value}, "
         f"after {back.reaction / _US:.0f} us"
     )
-
-
-Tolerated = Counter[tuple[str, Rule]]
-"""How often each rule was broken that `--tolerate` lets packets break, by its word."""
 
 
 def summary(

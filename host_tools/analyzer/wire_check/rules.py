@@ -10,6 +10,25 @@ from typing import Final
 from bluebridge.device.layout.net.roce import ANSWERS, PSN_MASK, BthOpcode
 from bluebridge.device.packets.transport import TransportPacket
 
+_LOST: Final = "the capture lacks packets that were lost"
+
+_HALF: Final = 1 << 23
+FIRSTS: Final = frozenset((BthOpcode.RC_SEND_FIRST, BthOpcode.RC_WRITE_FIRST))
+MIDDLES: Final = frozenset((BthOpcode.RC_SEND_MIDDLE, BthOpcode.RC_WRITE_MIDDLE))
+WRITES: Final = frozenset(range(BthOpcode.RC_WRITE_FIRST, BthOpcode.RC_WRITE_ONLY_IMM + 1))
+LASTS: Final = frozenset((
+    BthOpcode.RC_SEND_LAST, BthOpcode.RC_SEND_LAST_IMM, BthOpcode.RC_SEND_LAST_INV,
+    BthOpcode.RC_WRITE_LAST, BthOpcode.RC_WRITE_LAST_IMM,
+))  # fmt: skip
+ATOMICS: Final = frozenset((BthOpcode.RC_COMPARE_SWAP, BthOpcode.RC_FETCH_ADD))
+TAKES_RECEIVE: Final = frozenset((
+    *range(BthOpcode.RC_SEND_FIRST, BthOpcode.RC_SEND_ONLY_IMM + 1), BthOpcode.RC_SEND_LAST_INV,
+    BthOpcode.RC_SEND_ONLY_INV, BthOpcode.RC_WRITE_LAST_IMM, BthOpcode.RC_WRITE_ONLY_IMM,
+))  # fmt: skip
+RESPONSES: Final = frozenset(
+    range(BthOpcode.RC_READ_RESPONSE_FIRST, BthOpcode.RC_READ_RESPONSE_ONLY + 1)
+)
+
 
 class Rule(StrEnum):
     """The rules; each value is what a packet that breaks it did."""
@@ -36,7 +55,6 @@ class Rule(StrEnum):
     CNP_EARLY = "it reports congestion too soon after another report"
 
 
-_LOST: Final = "the capture lacks packets that were lost"
 TOLERATED: Final = {
     "rxe": {
         Rule.ACK_BACK: "duplicate_request",
@@ -74,24 +92,6 @@ class Violation:
     qpn: int
     psn: int
     detail: str = ""
-
-
-_HALF: Final = 1 << 23
-FIRSTS: Final = frozenset((BthOpcode.RC_SEND_FIRST, BthOpcode.RC_WRITE_FIRST))
-MIDDLES: Final = frozenset((BthOpcode.RC_SEND_MIDDLE, BthOpcode.RC_WRITE_MIDDLE))
-WRITES: Final = frozenset(range(BthOpcode.RC_WRITE_FIRST, BthOpcode.RC_WRITE_ONLY_IMM + 1))
-LASTS: Final = frozenset((
-    BthOpcode.RC_SEND_LAST, BthOpcode.RC_SEND_LAST_IMM, BthOpcode.RC_SEND_LAST_INV,
-    BthOpcode.RC_WRITE_LAST, BthOpcode.RC_WRITE_LAST_IMM,
-))  # fmt: skip
-ATOMICS: Final = frozenset((BthOpcode.RC_COMPARE_SWAP, BthOpcode.RC_FETCH_ADD))
-TAKES_RECEIVE: Final = frozenset((
-    *range(BthOpcode.RC_SEND_FIRST, BthOpcode.RC_SEND_ONLY_IMM + 1), BthOpcode.RC_SEND_LAST_INV,
-    BthOpcode.RC_SEND_ONLY_INV, BthOpcode.RC_WRITE_LAST_IMM, BthOpcode.RC_WRITE_ONLY_IMM,
-))  # fmt: skip
-RESPONSES: Final = frozenset(
-    range(BthOpcode.RC_READ_RESPONSE_FIRST, BthOpcode.RC_READ_RESPONSE_ONLY + 1)
-)
 
 
 @dataclass(slots=True)

@@ -50,6 +50,22 @@ from bluebridge.guest.verbs.values import RoceAddress, SendWr
 DEFAULT_PKEY = 0xFFFF
 _PSN_MASK = 0xFFFFFF
 
+INVALID = swap32(OWNER)  # what every slot holds before its first use
+_BUILDERS = {QpType.RC: wqe.CONNECTED, QpType.UC: wqe.UNRELIABLE, QpType.RAW_ETH: wqe.RAW}
+"""The builders of opcodes that need no more than the entry."""
+# Bytes before the data segments; the inline headers and the ICRC of QP1 included.
+OVERHEAD = {QpType.RC: 64, QpType.UC: 64, QpType.UD: 64, QpType.GSI: 128, QpType.RAW_ETH: 16}
+# What the last dword of the control segment holds.
+NOTHING: Final = 0
+IMMEDIATE: Final = 1
+RKEY: Final = 2
+_LAST_WORD: dict[int, int] = {
+    WrOpcode.SEND_WITH_IMM: IMMEDIATE,
+    WrOpcode.RDMA_WRITE_WITH_IMM: IMMEDIATE,
+    WrOpcode.SEND_WITH_INV: RKEY,
+}
+_STRONG = frozenset((WrOpcode.REG_MR, WrOpcode.LOCAL_INV))
+
 
 class GsiPosting:
     """Builds the entries of queue pair 1 of `port`, and counts its packets."""
@@ -144,23 +160,6 @@ def _address(wr: SendWr) -> RoceAddress:
     if not isinstance(wr.address_vector, RoceAddress):
         raise VerbsError("a management datagram needs an address handle")
     return wr.address_vector
-
-
-INVALID = swap32(OWNER)  # what every slot holds before its first use
-_BUILDERS = {QpType.RC: wqe.CONNECTED, QpType.UC: wqe.UNRELIABLE, QpType.RAW_ETH: wqe.RAW}
-"""The builders of opcodes that need no more than the entry."""
-# Bytes before the data segments; the inline headers and the ICRC of QP1 included.
-OVERHEAD = {QpType.RC: 64, QpType.UC: 64, QpType.UD: 64, QpType.GSI: 128, QpType.RAW_ETH: 16}
-# What the last dword of the control segment holds.
-NOTHING: Final = 0
-IMMEDIATE: Final = 1
-RKEY: Final = 2
-_LAST_WORD: dict[int, int] = {
-    WrOpcode.SEND_WITH_IMM: IMMEDIATE,
-    WrOpcode.RDMA_WRITE_WITH_IMM: IMMEDIATE,
-    WrOpcode.SEND_WITH_INV: RKEY,
-}
-_STRONG = frozenset((WrOpcode.REG_MR, WrOpcode.LOCAL_INV))
 
 
 class Operation:

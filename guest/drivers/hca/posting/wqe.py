@@ -57,6 +57,16 @@ _FIRST_INLINE: Final = 28
 Payload = bytes | bytearray | memoryview
 Segments = Callable[[SendWr, memoryview, int], int]
 
+_UNRELIABLE = (
+    WrOpcode.SEND,
+    WrOpcode.SEND_WITH_IMM,
+    WrOpcode.RDMA_WRITE,
+    WrOpcode.RDMA_WRITE_WITH_IMM,
+    WrOpcode.LOCAL_INV,
+    WrOpcode.REG_MR,
+    WrOpcode.NOP,
+)
+
 
 class Builder:
     """Writes entries of one kind; a function writes their segments unless a subclass does."""
@@ -225,15 +235,6 @@ CONNECTED: dict[int, Builder] = {
     WrOpcode.REG_MR: Builder(_reg_mr),
     WrOpcode.NOP: _NOP,
 }
-_UNRELIABLE = (
-    WrOpcode.SEND,
-    WrOpcode.SEND_WITH_IMM,
-    WrOpcode.RDMA_WRITE,
-    WrOpcode.RDMA_WRITE_WITH_IMM,
-    WrOpcode.LOCAL_INV,
-    WrOpcode.REG_MR,
-    WrOpcode.NOP,
-)
 UNRELIABLE: dict[int, Builder] = {opcode: CONNECTED[opcode] for opcode in _UNRELIABLE}
 RAW: dict[int, Builder] = {WrOpcode.SEND: _SEND, WrOpcode.NOP: _NOP}
 

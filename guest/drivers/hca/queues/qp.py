@@ -63,6 +63,8 @@ _OPCODES: dict[tuple[QpState, QpState], Opcode] = {
 
 Values = dict[str, Value]
 
+_NO_MAILBOX = 2
+
 
 def transition(current: QpState, target: QpState) -> Opcode:
     """Return the command for a transition; `VerbsError` when the state machine has none."""
@@ -167,9 +169,6 @@ def _log(depth: int | None) -> int | None:
     if depth is None:
         return None
     return max(0, depth - 1).bit_length()
-
-
-_NO_MAILBOX = 2
 
 
 class Qp(WorkQueues):

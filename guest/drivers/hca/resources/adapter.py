@@ -37,6 +37,11 @@ from bluebridge.guest.verbs.values import CompletionQueue
 
 COMMAND_REVISIONS = range(2, 4)
 
+SEMAPHORE_SECONDS = 10.0
+READY_SECONDS = 2.0
+
+DEFAULT_VECTORS = 16
+
 
 class Firmware:
     """The running firmware and its pages; raises `HcaError` for an unknown command interface."""
@@ -76,10 +81,6 @@ class Firmware:
             self._commands.run(Opcode.MAP_FA, len(part), data=b"".join(part))
 
 
-SEMAPHORE_SECONDS = 10.0
-READY_SECONDS = 2.0
-
-
 def reset_device(bus: Bus, health: HcaHealth) -> None:
     """Own the device and reset it; raises `HcaError` when it is taken or does not answer.
 
@@ -111,9 +112,6 @@ def _wait(
                 raise health.loss()
             raise HcaError(f"the {what} stays at {value:#010x}")
         time.sleep(0.001)
-
-
-DEFAULT_VECTORS = 16
 
 
 class InterruptVectors:

@@ -22,6 +22,30 @@ from bluebridge.guest.drivers.bus.interface import Bus
 from bluebridge.guest.errors import DeviceLost, VerbsError
 from bluebridge.guest.verbs.interface import HEALTH_SECONDS
 
+ALL_ONES = 0xFFFFFFFF
+
+TIMEOUT_SECONDS = 60.0
+POLL_TOKEN = 0xFFFF
+_HCR = [HCR.at(register.name) for register in HCR.registers]
+_TEAR_DOWN = frozenset(
+    (
+        Opcode.CLOSE_HCA,
+        Opcode.CLOSE_PORT,
+        Opcode.CONF_SPECIAL_QP,
+        Opcode.HW2SW_CQ,
+        Opcode.HW2SW_EQ,
+        Opcode.HW2SW_MPT,
+        Opcode.HW2SW_SRQ,
+        Opcode.TOERR_QP,
+        Opcode.TORST_QP,
+        Opcode.UNMAP_FA,
+        Opcode.UNMAP_ICM,
+        Opcode.UNMAP_ICM_AUX,
+    )
+)
+"""The commands that only free something; a lost device needs none of them."""
+_OUT_HI, _OUT_LO, _CONTROL = HCR.at("out_param_hi"), HCR.at("out_param_lo"), HCR.at("control")
+
 
 class HcaError(VerbsError):
     """The device does not answer as a working ConnectX-3 does."""
@@ -38,9 +62,6 @@ class FirmwareError(VerbsError):
         super().__init__(f"command {name_of(opcode)} failed: status {status:#04x} ({text})")
         self.opcode = opcode
         self.status = status
-
-
-ALL_ONES = 0xFFFFFFFF
 
 
 class HcaHealth:
@@ -88,29 +109,6 @@ class HcaHealth:
             self._reason = "the device is gone (reads return all ones)"
             self._bus.abandon()
         return DeviceLost(f"{self._name}: {self._reason}")
-
-
-TIMEOUT_SECONDS = 60.0
-POLL_TOKEN = 0xFFFF
-_HCR = [HCR.at(register.name) for register in HCR.registers]
-_TEAR_DOWN = frozenset(
-    (
-        Opcode.CLOSE_HCA,
-        Opcode.CLOSE_PORT,
-        Opcode.CONF_SPECIAL_QP,
-        Opcode.HW2SW_CQ,
-        Opcode.HW2SW_EQ,
-        Opcode.HW2SW_MPT,
-        Opcode.HW2SW_SRQ,
-        Opcode.TOERR_QP,
-        Opcode.TORST_QP,
-        Opcode.UNMAP_FA,
-        Opcode.UNMAP_ICM,
-        Opcode.UNMAP_ICM_AUX,
-    )
-)
-"""The commands that only free something; a lost device needs none of them."""
-_OUT_HI, _OUT_LO, _CONTROL = HCR.at("out_param_hi"), HCR.at("out_param_lo"), HCR.at("control")
 
 
 class FirmwareCommands:

@@ -20,6 +20,24 @@ from bluebridge.guest.drivers.bus.interface import Bus, DmaMemory
 from bluebridge.guest.drivers.hca.resources.commands import FirmwareCommands
 from bluebridge.guest.errors import VerbsError
 
+_SPECIAL_QPS = 8
+_GSI_OFFSET = 2
+_QPN_BITS = 23
+_MPT_BITS = 24
+_PD_BITS = 15
+_KEY_BITS = 8
+
+PAGE_SHIFT = 12
+PAGE = 1 << PAGE_SHIFT
+CHUNK = 1 << 18  # the largest piece one MAP_ICM entry may bring
+
+LOG_READS_PER_QP = 4
+LOG_MC_ENTRY = 10
+LOG_MC_TABLE = 5
+LOG_MC_HASH = 4
+_CMPT_SHIFT = 24  # each of the four cMPT tables has room for 2^24 entries
+MTT_SIZE = 8
+
 
 @dataclass(slots=True, frozen=True)
 class Profile:
@@ -38,14 +56,6 @@ class Profile:
 
 
 DEFAULT = Profile()
-
-
-_SPECIAL_QPS = 8
-_GSI_OFFSET = 2
-_QPN_BITS = 23
-_MPT_BITS = 24
-_PD_BITS = 15
-_KEY_BITS = 8
 
 
 class Numbers:
@@ -122,18 +132,6 @@ class NumberSpaces:
     def gsi_qpn(self, port: int) -> int:
         """Return the special queue pair number that is QP1 of a port, from 1 on."""
         return self.special_qps + _GSI_OFFSET + port - 1
-
-
-PAGE_SHIFT = 12
-PAGE = 1 << PAGE_SHIFT
-CHUNK = 1 << 18  # the largest piece one MAP_ICM entry may bring
-
-LOG_READS_PER_QP = 4
-LOG_MC_ENTRY = 10
-LOG_MC_TABLE = 5
-LOG_MC_HASH = 4
-_CMPT_SHIFT = 24  # each of the four cMPT tables has room for 2^24 entries
-MTT_SIZE = 8
 
 
 @dataclass(slots=True)

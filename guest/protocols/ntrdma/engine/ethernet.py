@@ -22,6 +22,15 @@ _LINE = 64
 _PIECE_BYTES = 1 << 20
 """The size of a piece of memory: large contiguous memory is scarce."""
 
+FILLED_AT_ONCE = 4
+"""The part of all buffers that must be empty before the peer is given them: a quarter."""
+
+MOST_UNDER_WAY = 128
+"""The number of stores under way above which frames wait."""
+
+DELIVERED_AT_ONCE = 64
+"""The most frames of the peer that are delivered in one turn."""
+
 
 class FrameMemory:
     """`count` pieces of memory, each for a frame of `size` bytes; raises `MemoryError`."""
@@ -39,10 +48,6 @@ class FrameMemory:
             for start in range(0, pieces * stride, stride):
                 self.addresses.append(memory.address + start)
                 self.views.append(memory.view[start : start + size])
-
-
-FILLED_AT_ONCE = 4
-"""The part of all buffers that must be empty before the peer is given them: a quarter."""
 
 
 class FrameReceiver:
@@ -102,10 +107,6 @@ class FrameReceiver:
         self._entries.push(there.buffers, self._given, empty)
         self._given = advanced(self._given, empty, ETHERNET_CAPACITY)
         self._peer.publish(there.produced, self._given, there.send_bell)
-
-
-MOST_UNDER_WAY = 128
-"""The number of stores under way above which frames wait."""
 
 
 class FrameSender:
@@ -180,10 +181,6 @@ class FrameSender:
             self._told = self.used
             self._peer.publish(there.consumed, self.used, there.bell)
             self.bursts += 1
-
-
-DELIVERED_AT_ONCE = 64
-"""The most frames of the peer that are delivered in one turn."""
 
 
 class Network(Protocol):

@@ -16,6 +16,20 @@ from bluebridge.guest.drivers.bus.interface import DmaMemory
 from bluebridge.guest.protocols.ntrdma.engine.transport import Transport
 from bluebridge.guest.verbs.values import Sge
 
+PAGE = 4096
+WORD_BYTES = 64
+"""The bytes reserved for an index word, so that each has a cache line of its own."""
+_PER_PAGE = PAGE // WORD_BYTES
+
+SEND = struct.Struct("<QHHIIIQII")
+RECV = struct.Struct("<QHHI")
+PIECE = struct.Struct("<QII")
+COMPLETION = struct.Struct("<QHHII4x")
+SEGMENT = struct.Struct("<QQ")
+SOLICITED = 1 << 63
+IMMEDIATE = (WorkCode.SEND_IMMEDIATE, WorkCode.WRITE_IMMEDIATE)
+"""The operations whose immediate crosses in network order, as version 0.1 copies it."""
+
 
 def advanced(index: int, count: int, capacity: int) -> int:
     """Return the index that lies `count` entries after `index`."""
@@ -39,12 +53,6 @@ def runs(index: int, count: int, capacity: int) -> Iterator[tuple[int, int]]:
         part = min(count, capacity - position)
         yield position, part
         index, count = advanced(index, part, capacity), count - part
-
-
-PAGE = 4096
-WORD_BYTES = 64
-"""The bytes reserved for an index word, so that each has a cache line of its own."""
-_PER_PAGE = PAGE // WORD_BYTES
 
 
 class Word:
@@ -207,16 +215,6 @@ class Bells:
         """Free the array."""
         self.words.release()
         self.memory.free()
-
-
-SEND = struct.Struct("<QHHIIIQII")
-RECV = struct.Struct("<QHHI")
-PIECE = struct.Struct("<QII")
-COMPLETION = struct.Struct("<QHHII4x")
-SEGMENT = struct.Struct("<QQ")
-SOLICITED = 1 << 63
-IMMEDIATE = (WorkCode.SEND_IMMEDIATE, WorkCode.WRITE_IMMEDIATE)
-"""The operations whose immediate crosses in network order, as version 0.1 copies it."""
 
 
 def network_order(immediate: int) -> int:

@@ -28,6 +28,8 @@ COMMAND_SECONDS = 5.0
 Answer = tuple[Operation, bytes | None]
 """An operation, and the response to one of its commands, None when there will be none."""
 
+Posted = TypeVar("Posted", bound=Operation)
+
 
 class CommandExecution:
     """The peer's commands, in order, and this side's responses to them."""
@@ -62,9 +64,6 @@ class CommandExecution:
         """Begin with an empty ring, at the index at which the peer's ring stands."""
         self.consumed = start
         self.index.set(start)
-
-
-Posted = TypeVar("Posted", bound=Operation)
 
 
 class CreateDomain(Operation):

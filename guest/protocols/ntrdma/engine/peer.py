@@ -11,6 +11,8 @@ from bluebridge.guest.protocols.ntrdma.engine.transport import Message, Transpor
 _BUFFER_BYTES = ETHERNET_CAPACITY * FRAME_BUFFER.size
 _COMPLETION_BYTES = ETHERNET_CAPACITY * FRAME_COMPLETION.size
 
+_BASE = layout.FIRST_DYNAMIC_BELL
+
 
 class PeerEthernet:
     """The addresses at the peer for lengths of sent frames and empty buffers, and both bells."""
@@ -53,9 +55,6 @@ class PeerEthernet:
     def _holds(self, ring: int, length: int, index: int) -> bool:
         reaches = self._transport.reaches
         return not (ring | index) & 3 and reaches(ring, length) and reaches(index, 4)
-
-
-_BASE = layout.FIRST_DYNAMIC_BELL
 
 
 class Peer:

@@ -16,6 +16,16 @@ from bluebridge.guest.protocols.ntrdma.engine.blocks import Blocks
 from bluebridge.guest.protocols.ntrdma.engine.peer import Peer
 from bluebridge.guest.protocols.ntrdma.engine.transport import Host, Transport
 
+PING_SECONDS = 0.2
+POLL_SECONDS = 0.7
+MISSES = 10
+SILENT_SECONDS = 2.1
+"""The seconds without a new word of the peer after which the way to it is looked at."""
+EAGER_SECONDS = 0.02
+"""The seconds between two looks and pings until the port is ready."""
+DRAIN_SECONDS = 1.0
+"""The seconds that stores may take when a port quiesces, before they are abandoned."""
+
 
 class Row(NamedTuple):
     """The states of the peer that advance a state, and those that leave it as it is."""
@@ -51,17 +61,6 @@ class PortOwner(Protocol):
 
     def quiescing(self) -> None:
         """Note that the port begins to disconnect from its peer."""
-
-
-PING_SECONDS = 0.2
-POLL_SECONDS = 0.7
-MISSES = 10
-SILENT_SECONDS = 2.1
-"""The seconds without a new word of the peer after which the way to it is looked at."""
-EAGER_SECONDS = 0.02
-"""The seconds between two looks and pings until the port is ready."""
-DRAIN_SECONDS = 1.0
-"""The seconds that stores may take when a port quiesces, before they are abandoned."""
 
 
 class Port:

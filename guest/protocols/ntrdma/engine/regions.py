@@ -15,6 +15,9 @@ Segment = tuple[int, int]
 INVALIDATABLE = 1 << 31
 """The bit in the rights on the wire that lets the peer invalidate the region."""
 
+MOST_PAGES = 511
+_CHANGES = AccessFlags.REMOTE_WRITE | AccessFlags.REMOTE_ATOMIC
+
 
 class Refused(Exception):
     """A use of memory is not allowed; `status` says why."""
@@ -124,10 +127,6 @@ def copies(
             yield source, target, part
             source, length = source + part, length - part
             target, room = target + part, room - part
-
-
-MOST_PAGES = 511
-_CHANGES = AccessFlags.REMOTE_WRITE | AccessFlags.REMOTE_ATOMIC
 
 
 class FastRegion:

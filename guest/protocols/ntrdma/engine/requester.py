@@ -35,6 +35,16 @@ _WRITES = (WorkCode.WRITE, WorkCode.WRITE_IMMEDIATE)
 _READ, _WRITE = int(AccessFlags.REMOTE_READ), int(AccessFlags.REMOTE_WRITE)
 _LOCAL = int(AccessFlags.LOCAL_WRITE)
 
+BATCH = 16
+"""The most entries of one queue pair that are carried out in one turn."""
+MOST_UNDER_WAY = 128
+"""The number of stores under way above which queues wait."""
+FEW_UNDER_WAY = 64
+"""The number of requests under way below which waiting queue pairs go on."""
+RNR_SECONDS = 0.0005
+"""The first pause before a missing receive is looked for again; it doubles each time."""
+MOST_RNR_SECONDS = 0.01
+
 
 class Wait(Exception):
     """A request has to wait for a receive, or for the peer's queue pair."""
@@ -46,17 +56,6 @@ class Wait(Exception):
 
 class Ends(Exception):
     """A request ends here without the peer."""
-
-
-BATCH = 16
-"""The most entries of one queue pair that are carried out in one turn."""
-MOST_UNDER_WAY = 128
-"""The number of stores under way above which queues wait."""
-FEW_UNDER_WAY = 64
-"""The number of requests under way below which waiting queue pairs go on."""
-RNR_SECONDS = 0.0005
-"""The first pause before a missing receive is looked for again; it doubles each time."""
-MOST_RNR_SECONDS = 0.01
 
 
 class Requester:

@@ -37,6 +37,22 @@ _OPCODES: dict[WrOpcode, tuple[WorkCode | None, WcOpcode]] = {
 _SIGNALED, _SOLICITED = int(SendFlags.SIGNALED), int(SendFlags.SOLICITED)
 _FENCE = int(SendFlags.FENCE)
 
+STATUSES: dict[int, WcStatus] = {
+    WorkStatus.OK: WcStatus.SUCCESS,
+    WorkStatus.ABORTED: WcStatus.WR_FLUSH_ERR,
+    WorkStatus.OPCODE: WcStatus.REM_INV_REQ_ERR,
+    WorkStatus.RECV_NOT_READY: WcStatus.RETRY_EXC_ERR,
+    WorkStatus.RECV_MISSING: WcStatus.RNR_RETRY_EXC_ERR,
+    WorkStatus.RECV_OVERFLOW: WcStatus.REM_INV_REQ_ERR,
+    WorkStatus.RDMA_KEY: WcStatus.REM_ACCESS_ERR,
+    WorkStatus.RDMA_RANGE: WcStatus.REM_ACCESS_ERR,
+    WorkStatus.RDMA_ACCESS: WcStatus.REM_ACCESS_ERR,
+    WorkStatus.LOCAL_PROTECTION: WcStatus.LOC_PROT_ERR,
+    WorkStatus.QUEUE_ACCESS: WcStatus.REM_INV_REQ_ERR,
+    WorkStatus.NO_PEER: WcStatus.RETRY_EXC_ERR,
+}
+"""The statuses of completions; any other of the peer is a remote operation error."""
+
 
 @dataclass(slots=True, eq=False)
 class SendRequest:
@@ -105,23 +121,6 @@ def _copied(wr: SendWr) -> SendWr:
         iova=wr.iova,
         length=wr.length,
     )
-
-
-STATUSES: dict[int, WcStatus] = {
-    WorkStatus.OK: WcStatus.SUCCESS,
-    WorkStatus.ABORTED: WcStatus.WR_FLUSH_ERR,
-    WorkStatus.OPCODE: WcStatus.REM_INV_REQ_ERR,
-    WorkStatus.RECV_NOT_READY: WcStatus.RETRY_EXC_ERR,
-    WorkStatus.RECV_MISSING: WcStatus.RNR_RETRY_EXC_ERR,
-    WorkStatus.RECV_OVERFLOW: WcStatus.REM_INV_REQ_ERR,
-    WorkStatus.RDMA_KEY: WcStatus.REM_ACCESS_ERR,
-    WorkStatus.RDMA_RANGE: WcStatus.REM_ACCESS_ERR,
-    WorkStatus.RDMA_ACCESS: WcStatus.REM_ACCESS_ERR,
-    WorkStatus.LOCAL_PROTECTION: WcStatus.LOC_PROT_ERR,
-    WorkStatus.QUEUE_ACCESS: WcStatus.REM_INV_REQ_ERR,
-    WorkStatus.NO_PEER: WcStatus.RETRY_EXC_ERR,
-}
-"""The statuses of completions; any other of the peer is a remote operation error."""
 
 
 class SendQueue:

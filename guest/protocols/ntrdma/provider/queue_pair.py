@@ -16,6 +16,22 @@ from bluebridge.guest.verbs.enums import QpState, QpType
 from bluebridge.guest.verbs.transitions import StateChanges, check_step
 from bluebridge.guest.verbs.values import AddressVector, QpAttr, QpInit, RecvWr, SendWr
 
+_WIRE = {
+    QpState.INIT: QueueState.INIT,
+    QpState.RTR: QueueState.READY_TO_RECEIVE,
+    QpState.RTS: QueueState.READY_TO_SEND,
+}
+_VERBS = {
+    QueueState.ERROR: QpState.ERR,
+    QueueState.RESET: QpState.RESET,
+    QueueState.INIT: QpState.INIT,
+    QueueState.READY_TO_RECEIVE: QpState.RTR,
+    QueueState.SEND_DRAIN: QpState.SQD,
+    QueueState.READY_TO_SEND: QpState.RTS,
+}
+_TIMEOUT_UNIT = 4.096e-6
+_DEFAULT_TIMEOUT, _DEFAULT_RETRIES = 14, 7
+
 
 class NtrdmaSrq:
     """Up to `max_wr` receives of up to `max_sge` pieces."""
@@ -77,23 +93,6 @@ class NtrdmaAddress(AddressVector):
     """The device at the other end, by its address."""
 
     device: bytes
-
-
-_WIRE = {
-    QpState.INIT: QueueState.INIT,
-    QpState.RTR: QueueState.READY_TO_RECEIVE,
-    QpState.RTS: QueueState.READY_TO_SEND,
-}
-_VERBS = {
-    QueueState.ERROR: QpState.ERR,
-    QueueState.RESET: QpState.RESET,
-    QueueState.INIT: QpState.INIT,
-    QueueState.READY_TO_RECEIVE: QpState.RTR,
-    QueueState.SEND_DRAIN: QpState.SQD,
-    QueueState.READY_TO_SEND: QpState.RTS,
-}
-_TIMEOUT_UNIT = 4.096e-6
-_DEFAULT_TIMEOUT, _DEFAULT_RETRIES = 14, 7
 
 
 class NtrdmaQp(StateChanges):

@@ -22,6 +22,8 @@ from bluebridge.guest.verbs.enums import AccessFlags
 from bluebridge.guest.verbs.interface import HEALTH_SECONDS
 from bluebridge.guest.verbs.values import Wc
 
+PAGE = 4096
+
 
 class NtrdmaChannel:
     """Events of completion queues, in an eventfd that counts them."""
@@ -119,9 +121,6 @@ class NtrdmaCq:
     def _notify(self) -> None:
         if self.channel is not None:
             self.channel.put(self)
-
-
-PAGE = 4096
 
 
 class NtrdmaMr:

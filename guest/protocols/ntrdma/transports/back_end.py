@@ -11,6 +11,15 @@ from bluebridge.guest.drivers.bus.dma_memory import Arena
 from bluebridge.guest.drivers.bus.interface import DmaMemory, Function
 from bluebridge.guest.protocols.ntrdma.engine.transport import Message, Transport
 
+_UNUSED = 4096
+"""The bytes at the beginning of a piece that nobody gets: no address is 0."""
+
+_CAPABILITIES = 0x34
+_MSIX = 0x11
+_TABLE = 4
+_ENTRY_BYTES = 16
+_INTERRUPTS = range(0xFEE00000, 0xFEF00000)
+
 
 @dataclass(slots=True)
 class News:
@@ -48,10 +57,6 @@ class BackEnd(Transport, Protocol):
 
     def close(self) -> None:
         """Let what was asked for leave, and give everything back."""
-
-
-_UNUSED = 4096
-"""The bytes at the beginning of a piece that nobody gets: no address is 0."""
 
 
 class Mapped:
@@ -112,13 +117,6 @@ class Shown:
                 f"no {length} contiguous bytes are left of the {self.size:#x} that the window shows"
             )
         return memory
-
-
-_CAPABILITIES = 0x34
-_MSIX = 0x11
-_TABLE = 4
-_ENTRY_BYTES = 16
-_INTERRUPTS = range(0xFEE00000, 0xFEF00000)
 
 
 def message_of(function: Function, vector: int) -> Message | None:

@@ -28,6 +28,14 @@ MOST_RECEIVED = 4 << 20
 """Bytes that one call takes at most."""
 _KINDS = (MessageKind.DATA, MessageKind.SIGNAL, MessageKind.IMMEDIATE)
 
+ARENA_BYTES = 64 << 20
+FIRST_ADDRESS = 4096
+SPADS = 16
+RETRY_SECONDS = 0.2
+CLOSE_SECONDS = 1.0
+_MOST_IOVECS = 64
+_HUGE = 1 << 62
+
 
 class Receiver:
     """Parses a stream. `place` says where a store goes (None: nowhere); `signalled` is an event."""
@@ -94,15 +102,6 @@ class Receiver:
         self._begin += part
         self._missing -= part
         return not self._missing
-
-
-ARENA_BYTES = 64 << 20
-FIRST_ADDRESS = 4096
-SPADS = 16
-RETRY_SECONDS = 0.2
-CLOSE_SECONDS = 1.0
-_MOST_IOVECS = 64
-_HUGE = 1 << 62
 
 
 class TcpTransport:

@@ -12,6 +12,9 @@ from bluebridge.guest.protocols.rnbd.engine.messages import Geometry
 from bluebridge.guest.protocols.rtrs.engine.actions import Direction
 from bluebridge.guest.protocols.rtrs.engine.interface import Permit
 
+Log = Callable[[str], None]
+"""The type of a call that takes one line about something that went wrong."""
+
 
 class DeviceState(Enum):
     """The states of a client's device; the values are those of the file `state`."""
@@ -171,7 +174,3 @@ class Backend(Protocol):
 
     def write_zeroes(self, offset: int, length: int, *, fua: bool) -> None:
         """Zero a range; on stable storage before it returns if `fua`."""
-
-
-Log = Callable[[str], None]
-"""The type of a call that takes one line about something that went wrong."""

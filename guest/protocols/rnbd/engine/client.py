@@ -34,6 +34,12 @@ from bluebridge.guest.protocols.rtrs.engine.interface import Permit
 MAX_SECTORS = 1 << 54
 """The largest size in sectors, beyond which the size in bytes exceeds 63 bits."""
 
+_NOT_REMAPPED = {
+    DeviceState.INIT: errno.EBUSY,
+    DeviceState.MAPPED: errno.EALREADY,
+    DeviceState.UNMAPPED: errno.ENODEV,
+}
+
 
 class RnbdClient:
     """The devices of one session; `handle` takes the RTRS client's actions for this layer.
@@ -296,10 +302,3 @@ class RnbdClient:
 
 def _nobody_waits(error: int, answer: bytes, now: float) -> None:
     """Do nothing with the answer to a message whose outcome changes nothing."""
-
-
-_NOT_REMAPPED = {
-    DeviceState.INIT: errno.EBUSY,
-    DeviceState.MAPPED: errno.EALREADY,
-    DeviceState.UNMAPPED: errno.ENODEV,
-}

@@ -25,6 +25,21 @@ The kernel's client waits as long.
 """
 _AGAIN = (errno.EAGAIN, errno.ENOMEM)
 
+_DIRECTION = {
+    Operation.READ: Direction.READ,
+    Operation.WRITE: Direction.WRITE,
+    # The kernel takes the direction from its own number of the operation: that of FLUSH is even.
+    Operation.FLUSH: Direction.READ,
+    Operation.DISCARD: Direction.WRITE,
+    Operation.SECURE_ERASE: Direction.WRITE,
+    Operation.WRITE_ZEROES: Direction.WRITE,
+}
+FLUSH_SECTOR = (1 << 64) - 1
+"""The number that the kernel's client sends as the sector of a flush."""
+
+Answered = Callable[[int, bytes, float], None]
+"""The type of a call that takes errno (0 or positive), the answer, and the time."""
+
 
 class Flights:
     """Starts requests and reports their ends."""
@@ -66,19 +81,6 @@ class Flights:
                 return
             self._again.popleft()
             self.start(flight, now)
-
-
-_DIRECTION = {
-    Operation.READ: Direction.READ,
-    Operation.WRITE: Direction.WRITE,
-    # The kernel takes the direction from its own number of the operation: that of FLUSH is even.
-    Operation.FLUSH: Direction.READ,
-    Operation.DISCARD: Direction.WRITE,
-    Operation.SECURE_ERASE: Direction.WRITE,
-    Operation.WRITE_ZEROES: Direction.WRITE,
-}
-FLUSH_SECTOR = (1 << 64) - 1
-"""The number that the kernel's client sends as the sector of a flush."""
 
 
 class IoFlight:
@@ -128,10 +130,6 @@ def _largest_part(device: ClientDevice, operation: int) -> int:
     if operation == Operation.WRITE_ZEROES:
         return device.geometry.max_write_zeroes_sectors * SECTOR
     return 0
-
-
-Answered = Callable[[int, bytes, float], None]
-"""The type of a call that takes errno (0 or positive), the answer, and the time."""
 
 
 class AdminFlight:

@@ -26,6 +26,14 @@ from bluebridge.guest.protocols.rtrs.engine.actions import Direction, Serve, Ses
 
 PATH_MAX = 4096
 
+_READ = int(Operation.READ)
+_WRITE = int(Operation.WRITE)
+_FLUSH = int(Operation.FLUSH)
+_DISCARD = int(Operation.DISCARD)
+_SECURE_ERASE = int(Operation.SECURE_ERASE)
+_WRITE_ZEROES = int(Operation.WRITE_ZEROES)
+_FUA = int(IoFlag.FUA)
+
 
 @dataclass(slots=True)
 class Export:
@@ -106,15 +114,6 @@ def by_path(exports: Iterable[Export]) -> Mapping[str, Export]:
         if found.setdefault(full_path(export.name), export) is not export:
             raise ValueError(f"{export.name} is exported twice")
     return found
-
-
-_READ = int(Operation.READ)
-_WRITE = int(Operation.WRITE)
-_FLUSH = int(Operation.FLUSH)
-_DISCARD = int(Operation.DISCARD)
-_SECURE_ERASE = int(Operation.SECURE_ERASE)
-_WRITE_ZEROES = int(Operation.WRITE_ZEROES)
-_FUA = int(IoFlag.FUA)
 
 
 def carry_out(

@@ -30,15 +30,6 @@ from bluebridge.guest.protocols.rtrs.engine.interface import Permit
 Handler = Callable[[int], None]
 """The type of a call that takes the events of `select.poll` that came."""
 
-
-class Loop(Protocol):
-    """The part of `bluebridge.guest.protocols.rtrs.transport.loop.Loop` that a device needs."""
-
-    def register(self, fd: int, events: int, handler: Handler) -> None: ...
-
-    def unregister(self, fd: int) -> None: ...
-
-
 _OPERATION = {
     Command.READ: Operation.READ,
     Command.WRITE: Operation.WRITE,
@@ -48,6 +39,14 @@ _OPERATION = {
 }
 _PIECES = 64
 """The most buffers of one call of sendmsg."""
+
+
+class Loop(Protocol):
+    """The part of `bluebridge.guest.protocols.rtrs.transport.loop.Loop` that a device needs."""
+
+    def register(self, fd: int, events: int, handler: Handler) -> None: ...
+
+    def unregister(self, fd: int) -> None: ...
 
 
 class NbdDevice:

@@ -32,6 +32,18 @@ _ANSWER = 1 << 15
 
 Attributes = Mapping[int, bytes]
 
+FAMILY = "nbd"
+_CONNECT, _DISCONNECT, _RECONFIGURE = 1, 2, 3
+_INDEX, _SIZE_BYTES, _BLOCK_SIZE, _SERVER_FLAGS, _SOCKETS = 1, 2, 3, 5, 7
+_SOCKET_ITEM, _SOCKET_FD = 1, 1
+_BUFFER = 4 << 20
+_SYS = Path("/sys/block")
+_SEND_BUFFERS = (32, socket.SO_SNDBUF)
+"""SO_SNDBUFFORCE, which may exceed the system's bound, and the option without that right."""
+_RECEIVE_BUFFERS = (33, socket.SO_RCVBUF)
+_u32 = struct.Struct("=I").pack
+_u64 = struct.Struct("=Q").pack
+
 
 class GenericNetlink:
     """A socket to the family `name`; raises `OSError`, ENOENT if its module is not loaded."""
@@ -111,19 +123,6 @@ def parse_attributes(data: bytes) -> dict[int, bytes]:
 def nested(kind: int) -> int:
     """Return the type of an attribute that holds attributes."""
     return kind | _NESTED
-
-
-FAMILY = "nbd"
-_CONNECT, _DISCONNECT, _RECONFIGURE = 1, 2, 3
-_INDEX, _SIZE_BYTES, _BLOCK_SIZE, _SERVER_FLAGS, _SOCKETS = 1, 2, 3, 5, 7
-_SOCKET_ITEM, _SOCKET_FD = 1, 1
-_BUFFER = 4 << 20
-_SYS = Path("/sys/block")
-_SEND_BUFFERS = (32, socket.SO_SNDBUF)
-"""SO_SNDBUFFORCE, which may exceed the system's bound, and the option without that right."""
-_RECEIVE_BUFFERS = (33, socket.SO_RCVBUF)
-_u32 = struct.Struct("=I").pack
-_u64 = struct.Struct("=Q").pack
 
 
 def load_module() -> None:

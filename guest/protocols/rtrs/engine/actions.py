@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, NamedTuple, Protocol
 
+SLOTS: Final = 0
+"""The number of a client's one session, by which its memory is asked for."""
+
 
 class Direction(IntEnum):
     """The way that the data of a request goes: READ from the server, WRITE to it."""
@@ -321,10 +324,6 @@ class LinkInfo(NamedTuple):
     port: int
     source: str
     destination: str
-
-
-SLOTS: Final = 0
-"""The number of a client's one session, by which its memory is asked for."""
 
 
 class Memory(Protocol):

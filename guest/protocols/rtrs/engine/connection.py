@@ -29,6 +29,20 @@ SIGNALED: Final = 1
 FIRST_SLOT_TOKEN: Final = 2
 """The token of LOCAL_INV for slot or chunk 0; those of the others follow."""
 
+MESSAGE: Final = immediate(ImmediateType.HB_MSG, 0)
+ACKNOWLEDGEMENT: Final = immediate(ImmediateType.HB_ACK, 0)
+
+WRITE: Final = struct.Struct("<HH")
+"""The format of the message of type RTRS_RDMA_WRITE."""
+READ: Final = struct.Struct("<HHHH")
+"""The format of the message of type RTRS_RDMA_READ."""
+DESCRIPTOR: Final = struct.Struct("<QII")
+"""The format of RTRS_SG_DESC: address, key, length."""
+NEW_KEY: Final = struct.Struct("<HHI")
+"""The format of the message of type RTRS_RKEY_RSP."""
+LONGEST_MESSAGE: Final = 24
+"""The bytes of a read message with its descriptor, the longest of all messages."""
+
 
 class SendQueue:
     """Counts the entries of a queue pair's send queue, so that it never overflows.
@@ -98,10 +112,6 @@ class EngineConnection:
         self.drained = False
         self.disconnected = False
         """True once the peer's end of the connection is known to be closed."""
-
-
-MESSAGE: Final = immediate(ImmediateType.HB_MSG, 0)
-ACKNOWLEDGEMENT: Final = immediate(ImmediateType.HB_ACK, 0)
 
 
 class Beat(IntEnum):
@@ -183,18 +193,6 @@ class Alarms:
 
     def _find_next(self) -> None:
         self.next = min(self._times.values(), default=None)
-
-
-WRITE: Final = struct.Struct("<HH")
-"""The format of the message of type RTRS_RDMA_WRITE."""
-READ: Final = struct.Struct("<HHHH")
-"""The format of the message of type RTRS_RDMA_READ."""
-DESCRIPTOR: Final = struct.Struct("<QII")
-"""The format of RTRS_SG_DESC: address, key, length."""
-NEW_KEY: Final = struct.Struct("<HHI")
-"""The format of the message of type RTRS_RKEY_RSP."""
-LONGEST_MESSAGE: Final = 24
-"""The bytes of a read message with its descriptor, the longest of all messages."""
 
 
 def next_key(key: int) -> int:

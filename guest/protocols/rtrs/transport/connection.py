@@ -48,6 +48,16 @@ _LOCAL = int(AccessFlags.LOCAL_WRITE)
 _REMOTE = int(AccessFlags.LOCAL_WRITE | AccessFlags.REMOTE_WRITE)
 _SIGNALED, _QUIET, _INLINE = int(SendFlags.SIGNALED), 0, int(SendFlags.INLINE)
 
+RECEIVE = 1 << 32
+"""The flag in the wr_id of receives; the low bits are the number of the buffer, 0 for none."""
+_EMPTY = RecvWr(RECEIVE)
+_RECEIVE_STRIDE = 64
+_WITH_IMM, _WITH_INV = int(WcFlags.WITH_IMM), int(WcFlags.WITH_INV)
+
+BATCH = 32
+"""The most completions that one connection may have before the others have their turn."""
+_SUCCESS, _FLUSHED = WcStatus.SUCCESS, WcStatus.WR_FLUSH_ERR
+
 
 class WorkRequests:
     """Translates an engine's work requests to verbs, for a client's slots or a server's chunks."""
@@ -138,13 +148,6 @@ def _send(request: Send, interface: Interface, flags: int, memory: list[DmaMemor
     copy.view[: len(data)] = data
     piece = Sge(copy.address, len(data), interface.lkey)
     return SendWr(request.token, opcode, (piece,), flags, immediate)
-
-
-RECEIVE = 1 << 32
-"""The flag in the wr_id of receives; the low bits are the number of the buffer, 0 for none."""
-_EMPTY = RecvWr(RECEIVE)
-_RECEIVE_STRIDE = 64
-_WITH_IMM, _WITH_INV = int(WcFlags.WITH_IMM), int(WcFlags.WITH_INV)
 
 
 class VerbsConnection:
@@ -247,11 +250,6 @@ class VerbsConnection:
             piece = Sge(memory.address + start, length, self.interface.lkey)
             self._receives.append(RecvWr(RECEIVE | index, (piece,)))
             self._free[length].append(index)
-
-
-BATCH = 32
-"""The most completions that one connection may have before the others have their turn."""
-_SUCCESS, _FLUSHED = WcStatus.SUCCESS, WcStatus.WR_FLUSH_ERR
 
 
 class Completions:

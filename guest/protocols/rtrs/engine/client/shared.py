@@ -23,6 +23,13 @@ from bluebridge.guest.protocols.rtrs.engine.actions import SLOTS, Action, Direct
 from bluebridge.guest.protocols.rtrs.engine.connection import Alarms
 from bluebridge.guest.protocols.rtrs.engine.settings import ClientSettings
 
+NOWHERE: Final = -1
+"""The path number of a request whose path broke while no other is connected yet."""
+
+PAGE: Final = 4096
+LARGEST_HEADER: Final = 4096
+"""The most bytes of memory for a slot's header, even if the server takes longer ones."""
+
 
 class MessageError(ValueError):
     """A message does not follow the protocol; the text says what is wrong."""
@@ -138,10 +145,6 @@ def _chunks_of(data: bytes, base: int, chunk_size: int, queue_depth: int) -> lis
     return [Buffer(address + offset, rkey) for offset in range(0, length, chunk_size)]
 
 
-NOWHERE: Final = -1
-"""The path number of a request whose path broke while no other is connected yet."""
-
-
 class ClientRequest:
     """The request of a slot, kept until its answer, since another path may repeat it."""
 
@@ -192,11 +195,6 @@ class Permits:
     def in_use(self) -> int:
         """The number of permits that are given out."""
         return self.count - self._free.bit_count()
-
-
-PAGE: Final = 4096
-LARGEST_HEADER: Final = 4096
-"""The most bytes of memory for a slot's header, even if the server takes longer ones."""
 
 
 class Shared:

@@ -46,6 +46,10 @@ from bluebridge.guest.protocols.rtrs.engine.server.operations import (
     read_request,
 )
 
+_IO_REQ: Final = int(ImmediateType.IO_REQ)
+_HB_MSG: Final = int(ImmediateType.HB_MSG)
+_HB_ACK: Final = int(ImmediateType.HB_ACK)
+
 
 def response(
     operation: Operation, message: Message, session: int, renewal: Register | None, token: int
@@ -78,11 +82,6 @@ def _last(operation: Operation, ending: bool, renewal: Register | None, token: i
         return WriteImmediate(value, token)
     data = NEW_KEY.pack(MessageType.RKEY_RSP, operation.chunk, renewal.key)
     return Send(data, value, token)
-
-
-_IO_REQ: Final = int(ImmediateType.IO_REQ)
-_HB_MSG: Final = int(ImmediateType.HB_MSG)
-_HB_ACK: Final = int(ImmediateType.HB_ACK)
 
 
 class Traffic:

@@ -1,0 +1,99 @@
+"""Laws of style that no linter has: each finds the places of a module that break it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import NamedTuple
+
+import pytest
+
+from tests.models import house
+
+ENUMERATIONS = {"Enum", "IntEnum", "IntFlag", "StrEnum"}
+REWRITTEN = (
+    "device/rdma/connected/", "device/rdma/by_packets/", "device/rdma/pairs/",
+    "device/rdma/queue_pairs.py", "device/packets/",
+)  # fmt: skip
+"""Places whose constants are not sorted yet."""
+
+
+class Module(NamedTuple):
+    """A module of the product, with its path from the top of the tree."""
+
+    path: str
+    tree: ast.Module
+    text: str = ""
+
+
+@cache
+def product() -> list[Module]:
+    """Return all modules of the product."""
+    found = []
+    for path in house.modules().values():
+        name = str(path.relative_to(house.HOME))
+        if not name.startswith("tests/"):
+            text = path.read_text(encoding="utf-8")
+            found.append(Module(name, ast.parse(text), text))
+    return found
+
+
+def late_constants(module: Module) -> Iterator[int]:
+    """Yield lines of constants behind a class or function that they do not use.
+
+    A constant may use it through another one. The tables of `device/layout` keep the order of what
+    they describe: there an enumeration counts as a constant.
+    """
+    body = module.tree.body
+    tables = module.path.startswith("device/layout/")
+    first = next((n for n, each in enumerate(body) if _is_code(each, tables)), len(body))
+    late = {name for each in body[first:] for name in _bound(each)}
+    for each in body[first:]:
+        if not module.path.startswith(REWRITTEN) and isinstance(each, (ast.Assign, ast.AnnAssign)):
+            if each.value is None or late & _names(each.value):
+                continue
+            yield each.lineno
+            late -= _bound(each)
+
+
+def _is_code(node: ast.stmt, tables: bool) -> bool:
+    if isinstance(node, ast.ClassDef):
+        return not (tables and ENUMERATIONS & {ast.unparse(base) for base in node.bases})
+    return isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+
+
+def _bound(node: ast.stmt) -> set[str]:
+    """Return the names that a statement of a module defines."""
+    if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+        return {node.name}
+    nodes = ast.walk(node)
+    return {each.id for each in nodes if isinstance(each, ast.Name) and _stores(each)}
+
+
+def _stores(node: ast.Name) -> bool:
+    return isinstance(node.ctx, ast.Store)
+
+
+def _names(node: ast.expr) -> set[str]:
+    return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
+
+
+LAWS: dict[str, Callable[[Module], Iterator[int]]] = {
+    "a constant stands before classes and functions": late_constants,
+}
+BROKEN = [
+    (late_constants, "class A: ...\nB = 1\nC = A()\nD = C"),
+]
+"""What breaks a law in its second line and nowhere else."""
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_law(law: str) -> None:
+    broken = [f"{each.path}:{line}" for each in product() for line in LAWS[law](each)]
+    assert broken == []
+
+
+@pytest.mark.parametrize(("law", "text"), BROKEN)
+def test_what_breaks_a_law_is_seen(law: Callable[[Module], Iterator[int]], text: str) -> None:
+    assert list(law(Module("device/x.py", ast.parse(text), text))) == [2]
