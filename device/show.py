@@ -27,9 +27,6 @@ from bluebridge.device.mlx4.rings.send_queue import SendRing
 from bluebridge.device.mlx4.settings.capabilities import INTERFACE_COUNTERS
 from bluebridge.device.ntb.shape import Bridging
 from bluebridge.device.pci.endpoint import Endpoint
-from bluebridge.device.rdma.by_packets.congestion import LAB
-from bluebridge.device.rdma.by_packets.sender import PacketSender
-from bluebridge.device.rdma.connected.requester import Requester
 from bluebridge.device.rdma.memory.region import MemoryRegion
 from bluebridge.device.rdma.pairs.queue_pair import QueuePair
 from bluebridge.device.rdma.ports.counters import Direction, InterfaceCounters
@@ -67,46 +64,33 @@ def queue_pair_row(qp: QueuePair | None) -> Row | None:
 
 def _requests(qp: QueuePair) -> Row:
     """Return the requests of a connected queue pair that wait for their answer."""
-    engine = qp.engine
-    if isinstance(engine, PacketSender):
-        numbers = engine.unanswered
-        retries, rnr_retries, waits = engine.repetitions
-    elif isinstance(engine, Requester):
-        numbers = [request.index for request in engine.pending]
-        retries, rnr_retries, waits = engine.retries, engine.rnr_retries, engine.waiting
-    else:
+    found = qp.engine.outstanding()
+    if found is None:
         return {}
     return {
-        "unacked": len(numbers),
-        "oldest-unacked": numbers[0] if numbers else None,
-        "retries": retries,
-        "rnr-retries": rnr_retries,
-        "waits-to-retry": waits,
+        "unacked": len(found.entries),
+        "oldest-unacked": found.entries[0] if found.entries else None,
+        "retries": found.retries,
+        "rnr-retries": found.rnr_retries,
+        "waits-to-retry": found.waits,
     }
-
-
-def _packet_sender(qp: QueuePair | None) -> PacketSender | None:
-    engine = None if qp is None else qp.engine
-    return engine if isinstance(engine, PacketSender) else None
 
 
 def congestion_row(qp: QueuePair | None) -> Row | None:
     """Return counts of marks and reports of a queue pair on a wire of packets, rates in Mb/s."""
-    sender = _packet_sender(qp)
-    if qp is None or sender is None:
+    pace = None if qp is None else qp.engine.pace()
+    if qp is None or pace is None:
         return None
-    seen, pacer = sender.congestion, sender.pacer
-    control = None if pacer is None else pacer.control
     return {
         "lqpn": qp.qpn,
         "rqpn": qp.remote_qpn,
-        "ce-seen": seen.marks,
-        "cnps-sent": seen.sent,
-        "cnps-received": seen.received,
-        "rate": LAB.line_rate if control is None else round(control.rate, 1),
-        "target": LAB.line_rate if control is None else round(control.target, 1),
-        "alpha": 0.0 if control is None else round(control.alpha, 3),
-        "limited": control is not None and control.limited,
+        "ce-seen": pace.marks,
+        "cnps-sent": pace.sent,
+        "cnps-received": pace.received,
+        "rate": round(pace.rate, 1),
+        "target": round(pace.target, 1),
+        "alpha": round(pace.alpha, 3),
+        "limited": pace.limited,
     }
 
 
@@ -279,7 +263,8 @@ def hca_tables(hca: Hca, endpoint: Endpoint) -> Tables:
         return None if found is None else region_row(found, entries.query(index))
 
     def paced(number: int) -> bool:
-        return _packet_sender(qps.get(number)) is not None
+        qp = qps.get(number)
+        return qp is not None and qp.engine.pace() is not None
 
     def event_queue(number: int) -> Row | None:
         eq = eqs.get(number)

@@ -19,8 +19,6 @@ from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.ib.link import partitions_match
 from bluebridge.device.layout.net.roce import ANSWERS, CONGESTION_SERVICE
 from bluebridge.device.pci.bus import HostBus
-from bluebridge.device.rdma.by_packets.receiver import PacketReceiver
-from bluebridge.device.rdma.by_packets.sender import SERVICES, PacketSender
 from bluebridge.device.rdma.datagrams.receiver import DatagramReceiver
 from bluebridge.device.rdma.memory.regions import MemoryRegions
 from bluebridge.device.rdma.pairs.failed_pairs import FailedPairs
@@ -28,7 +26,13 @@ from bluebridge.device.rdma.pairs.queue_pair import QueuePair
 from bluebridge.device.rdma.ports.face import Groups
 from bluebridge.device.rdma.ports.port import Port
 from bluebridge.device.rdma.settings import Settings
-from bluebridge.device.rdma.vocabulary import DATAGRAMS, PairState, Reason, Refusal
+from bluebridge.device.rdma.vocabulary import (
+    DATAGRAMS,
+    SERVICES,
+    PairState,
+    Reason,
+    Refusal,
+)
 from bluebridge.device.throttle import Throttle
 
 QPN_MASK: Final = 0xFFFFFF
@@ -174,15 +178,14 @@ class QueuePairs:
             return
         engine, responder = qp.engine, qp.responder
         if packet.service != SERVICES[qp.role]:
-            if packet.service == CONGESTION_SERVICE and isinstance(engine, PacketSender):
+            if packet.service == CONGESTION_SERVICE:
                 engine.reported()
             return
-        if message.marked and isinstance(engine, PacketSender):
-            engine.congestion.marked()
+        if message.marked:
+            engine.marked()
         if packet.opcode in ANSWERS:
-            if isinstance(engine, PacketSender):
-                engine.receive_packet(packet)
-        elif isinstance(responder, PacketReceiver):
+            engine.receive_packet(packet)
+        else:
             responder.receive_packet(packet)
 
     def _comes_from_peer(self, qp: QueuePair, port: Port, route: Route) -> bool:

@@ -5,7 +5,12 @@ from __future__ import annotations
 from enum import Enum, IntEnum
 from typing import Final
 
-from bluebridge.device.layout.net.roce import Op
+from bluebridge.device.layout.net.roce import (
+    RELIABLE_SERVICE,
+    UNRELIABLE_SERVICE,
+    XRC_SERVICE,
+    Op,
+)
 
 SEND: Final = 0
 SEND_IMM: Final = 1
@@ -115,4 +120,6 @@ class Role(Enum):
 
 CONNECTED: Final = frozenset((Role.RC, Role.UC, Role.XRC))
 RELIABLE: Final = frozenset((Role.RC, Role.XRC))
+SERVICES: Final = {Role.RC: RELIABLE_SERVICE, Role.UC: UNRELIABLE_SERVICE, Role.XRC: XRC_SERVICE}
+"""What the opcodes of a queue pair's packets have more than those of RC."""
 DATAGRAMS: Final = frozenset((Role.UD, Role.GSI, Role.SMI))

@@ -14,14 +14,12 @@ from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.net.roce import Op, Syndrome
 from bluebridge.device.packets.transport import TransportPacket
 from bluebridge.device.pci.bus import DmaError
-from bluebridge.device.rdma.by_packets.congestion import Pacer
 from bluebridge.device.rdma.by_packets.responder import PacketResponder, cost
-from bluebridge.device.rdma.by_packets.sender import SERVICES, PacketSender
 from bluebridge.device.rdma.connected.responder import NotReady, Responder, invalid
 from bluebridge.device.rdma.memory.region import AccessError
 from bluebridge.device.rdma.memory.scatter_gather import stretch
 from bluebridge.device.rdma.pairs.queue_pair import QueuePair
-from bluebridge.device.rdma.vocabulary import RECEIVING, AsyncEvent, CompletionStatus
+from bluebridge.device.rdma.vocabulary import RECEIVING, SERVICES, AsyncEvent, CompletionStatus
 from bluebridge.device.rdma.work import ReceiveWork
 
 BURST: Final = 32
@@ -116,23 +114,16 @@ class PacketReceiver(Responder):
 
     def _answer_packets(self, responder: PacketResponder) -> None:
         """Send a burst of the answers that are due, and the others in later turns."""
-        qp, engine = self._qp, self._qp.engine
+        qp = self._qp
         if responder.reads and qp.port.crowded(qp.route.dmac):
             self._scheduled = True
             qp.bus.call_later(CROWDED_SECONDS, self._answer_more)
             return
-        pacer = engine.pacer if isinstance(engine, PacketSender) else None
-        if pacer is None:
-            self._leave(responder.answers(BURST))
-        else:
-            self._send_paced(responder, pacer)
+        self._send_burst(responder)
         self._take_over(responder)
         if responder.busy:
             self._scheduled = True
-            if pacer is None:
-                qp.bus.call_soon(self._answer_more)
-            else:
-                pacer.wait(self._answer_more)
+            qp.engine.wait(self._answer_more)
         elif responder.failed and responder.refusal is not None:
             syndrome, event, reason = responder.refusal
             qp.bus.tell(
@@ -149,15 +140,16 @@ class PacketReceiver(Responder):
                 qp.port.diagnostics.refused(packet.syndrome)
             qp.port.send_packet(ConnectedPacket(qp.route, qp.remote_qpn, packet, qp.qpn))
 
-    def _send_paced(self, responder: PacketResponder, pacer: Pacer) -> None:
+    def _send_burst(self, responder: PacketResponder) -> None:
         """Send a burst of answers, of data only what the rate permits."""
+        engine = self._qp.engine
         for _ in range(BURST):
-            if responder.reads and not pacer.open:
+            if not responder.busy or (responder.reads and not engine.admits_data()):
                 return
             packets = responder.answers(1)
             self._leave(packets)
             for packet in packets:
-                pacer.spend(len(packet.payload))
+                engine.spend(len(packet.payload))
 
     def _answer_more(self) -> None:
         self._scheduled = False

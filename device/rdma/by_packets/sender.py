@@ -6,7 +6,7 @@ guest memory, one timer, completions.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from time import monotonic_ns
 from typing import Final
 
@@ -14,15 +14,10 @@ from bluebridge.device.fabric.interface import Cancellable
 from bluebridge.device.fabric.messages import ConnectedPacket
 from bluebridge.device.fabric.sizes import size_of_packet
 from bluebridge.device.layout.events import Fact
-from bluebridge.device.layout.net.roce import (
-    RELIABLE_SERVICE,
-    UNRELIABLE_SERVICE,
-    XRC_SERVICE,
-    ack_timeout_us,
-)
+from bluebridge.device.layout.net.roce import ack_timeout_us
 from bluebridge.device.packets.transport import TransportPacket
 from bluebridge.device.pci.bus import DmaError, Timer
-from bluebridge.device.rdma.by_packets.congestion import Congestion, Pacer
+from bluebridge.device.rdma.by_packets.congestion import LAB, Congestion, Pacer
 from bluebridge.device.rdma.by_packets.requester import (
     Completed,
     Limits,
@@ -36,6 +31,7 @@ from bluebridge.device.rdma.connected.sending import WINDOW, ConnectedSender
 from bluebridge.device.rdma.memory.region import AccessError
 from bluebridge.device.rdma.memory.scatter_gather import Sge, stretch
 from bluebridge.device.rdma.pairs.costs import MESSAGE_COST
+from bluebridge.device.rdma.pairs.engines import Outstanding, Pace
 from bluebridge.device.rdma.pairs.queue_pair import QueuePair
 from bluebridge.device.rdma.vocabulary import (
     ATOMICS,
@@ -44,9 +40,9 @@ from bluebridge.device.rdma.vocabulary import (
     LOCAL,
     NOP,
     RECEIVING,
+    SERVICES,
     CompletionStatus,
     PairState,
-    Role,
 )
 from bluebridge.device.rdma.work import SendWork, WorkError
 
@@ -56,8 +52,6 @@ WINDOW_BYTES: Final = 1 << 17
 """Most bytes of packets without an answer, so that an inbox has room for those of many senders."""
 PATIENT_US: Final = 500_000.0
 """Microseconds up to which a shorter acknowledge time-out may be stretched."""
-SERVICES: Final = {Role.RC: RELIABLE_SERVICE, Role.UC: UNRELIABLE_SERVICE, Role.XRC: XRC_SERVICE}
-"""What the opcodes of a queue pair's packets have more than those of RC."""
 _CARRIED_ATOMICS: Final = frozenset((COMPARE_SWAP, FETCH_ADD))
 
 
@@ -87,18 +81,11 @@ class PacketSender(ConnectedSender):
         """True while no request waits for its answer."""
         return not self._works
 
-    @property
-    def unanswered(self) -> list[int]:
-        """The numbers of the entries without an answer, oldest first."""
-        return list(self._works)
-
-    @property
-    def repetitions(self) -> tuple[int, int, bool]:
-        """Retries, retries for a receiver that is not ready, and whether it waits for that."""
-        requester = self._requester
+    def outstanding(self) -> Outstanding:
+        requester, numbers = self._requester, list(self._works)
         if requester is None:
-            return 0, 0, False
-        return requester.retries, requester.rnr_retries, requester.waiting
+            return Outstanding(numbers, 0, 0, False)
+        return Outstanding(numbers, requester.retries, requester.rnr_retries, requester.waiting)
 
     # -- SendEngine ---------------------------------------------------------------------------
 
@@ -227,6 +214,31 @@ class PacketSender(ConnectedSender):
         if self.pacer is None:
             self.pacer = Pacer(qp.bus, self)
         self.pacer.reported()
+
+    def marked(self) -> None:
+        self.congestion.marked()
+
+    def admits_data(self) -> bool:
+        return self.pacer is None or self.pacer.open
+
+    def spend(self, size: int) -> None:
+        if self.pacer is not None:
+            self.pacer.spend(size)
+
+    def wait(self, answerer: Callable[[], None]) -> None:
+        if self.pacer is None:
+            self._qp.bus.call_soon(answerer)
+        else:
+            self.pacer.wait(answerer)
+
+    def pace(self) -> Pace:
+        seen, line = self.congestion, LAB.line_rate
+        if self.pacer is None:
+            return Pace(seen.marks, seen.sent, seen.received, line, line, 0.0, False)
+        now = self.pacer.control
+        return Pace(
+            seen.marks, seen.sent, seen.received, now.rate, now.target, now.alpha, now.limited
+        )
 
     def depart(self, packet: TransportPacket) -> None:
         """Send a packet that waited for its turn; time-outs count from now."""

@@ -19,6 +19,7 @@ from bluebridge.device.rdma.connected.retry import HALF, NAK_STATUS, RetryingSen
 from bluebridge.device.rdma.connected.sending import ATOMIC_SIZE, WINDOW
 from bluebridge.device.rdma.memory.region import AccessError
 from bluebridge.device.rdma.pairs.costs import MESSAGE_COST, PIECE_COST, WHOLE_BYTES
+from bluebridge.device.rdma.pairs.engines import Outstanding
 from bluebridge.device.rdma.pairs.queue_pair import QueuePair
 from bluebridge.device.rdma.vocabulary import (
     ATOMICS,
@@ -56,6 +57,10 @@ class Requester(RetryingSender):
     @property
     def idle(self) -> bool:
         return not self.pending
+
+    def outstanding(self) -> Outstanding:
+        numbers = [work.index for work in self.pending]
+        return Outstanding(numbers, self.retries, self.rnr_retries, self.waiting)
 
     # -- SendEngine ---------------------------------------------------------------------------
 

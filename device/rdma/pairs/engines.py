@@ -2,10 +2,50 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from bluebridge.device.fabric.messages import Request, Response
+from bluebridge.device.packets.transport import TransportPacket
 from bluebridge.device.rdma.work import SendWork, WorkError
+
+
+class Outstanding:
+    """The requests of an engine without an answer: the numbers of their `entries`, oldest first.
+
+    `retries` and `rnr_retries` count repetitions of the oldest one. `waits`: it will be sent again.
+    """
+
+    def __init__(self, entries: list[int], retries: int, rnr_retries: int, waits: bool) -> None:
+        self.entries = entries
+        self.retries = retries
+        self.rnr_retries = rnr_retries
+        self.waits = waits
+
+
+class Pace:
+    """Congestion as an engine met it: packets with `marks`, reports `sent` and `received`.
+
+    `rate` and the `target` it recovers to are in Mb/s, `alpha` is the estimate of congestion.
+    """
+
+    def __init__(
+        self,
+        marks: int,
+        sent: int,
+        received: int,
+        rate: float,
+        target: float,
+        alpha: float,
+        limited: bool,
+    ) -> None:
+        self.marks = marks
+        self.sent = sent
+        self.received = received
+        self.rate = rate
+        self.target = target
+        self.alpha = alpha
+        self.limited = limited
 
 
 class SendEngine:
@@ -38,6 +78,33 @@ class SendEngine:
     def receive(self, response: Response) -> None:
         """Process an answer of the connected peer."""
 
+    def receive_packet(self, packet: TransportPacket) -> None:
+        """Process an answer of the connected peer, on a network of packets."""
+
+    def reported(self) -> None:
+        """Slow down after the peer's report of congestion."""
+
+    def marked(self) -> None:
+        """Take note that a packet of the peer met congestion."""
+
+    def admits_data(self) -> bool:
+        """Return True while the rate lets a packet with data leave."""
+        return True
+
+    def spend(self, size: int) -> None:
+        """Count the bytes of a packet of the responder that left."""
+
+    def wait(self, answerer: Callable[[], None]) -> None:
+        """Call an answerer in a later turn, when the rate lets more leave."""
+
+    def outstanding(self) -> Outstanding | None:
+        """Return the requests without an answer; None if answers are not waited for."""
+        return None
+
+    def pace(self) -> Pace | None:
+        """Return what the engine knows of congestion; None if there is no rate."""
+        return None
+
     def abort(self) -> None:
         """Complete everything outstanding as flushed, and cancel timers."""
 
@@ -61,6 +128,9 @@ class ReceiveEngine:
 
     def receive(self, request: Request) -> None:
         """Process a request of the connected peer."""
+
+    def receive_packet(self, packet: TransportPacket) -> None:
+        """Process a request of the connected peer, on a network of packets."""
 
     def abort(self) -> None:
         """Flush the receive that a message is just moving into, if there is one."""
