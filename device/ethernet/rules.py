@@ -52,7 +52,7 @@ MAX_MASKS: Final = 32
 sender's `pairs.costs` have to cover."""
 
 _SEQUENCE_BITS: Final = 48
-_MIDDLE: Final = 1 << _SEQUENCE_BITS - 1
+_MIDDLE: Final = 1 << (_SEQUENCE_BITS - 1)
 _TAG_BITS: Final = 0xFFFF << VLAN
 
 Member = tuple[int, bool]

@@ -186,7 +186,7 @@ class SwitchtecBridge:
 
     def peer_lost(self) -> None:
         """Report a link event of the peer's port; the driver then looks for the peer's memory."""
-        self._event_count = self._event_count + 1 & 0xFF
+        self._event_count = (self._event_count + 1) & 0xFF
         value = self._event_count << layout.EVENT_COUNT_SHIFT | layout.EVENT_OCCURRED
         self._registers.set("PORT", "link_event", value, 1 - self._partition)
         self._bus.interrupt(layout.EVENT_VECTOR)

@@ -70,7 +70,7 @@ class Endpoint:
         self._loop = loop
         self._events = events
         self._device = events.device(name)
-        self._work = self._device + 1 << WORK_DEVICE_SHIFT
+        self._work = (self._device + 1) << WORK_DEVICE_SHIFT
         self._memory = GuestMemory()
         self._reach = GuestMemory()  # `_memory` while the device is bus master, else an empty one
         self._master = False

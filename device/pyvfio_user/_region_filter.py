@@ -215,7 +215,7 @@ class RegionFilter(MessageFilter):
         _, _, size, _, _, offset, index, width = _unpack(self._batch, first)
         position, end = first + size, offset + width
         data = bytes(self._view[first + _HEAD : position])
-        line_end = (offset | LINE - 1) + 1
+        line_end = (offset | (LINE - 1)) + 1
         alike = _WRITE, size, FLAG_NO_REPLY, 0
         while end < line_end and position + size <= count:
             if _unpack(self._batch, position)[1:] != (*alike, end, index, width):

@@ -137,7 +137,7 @@ class Rings:
         name = function, role, number
         ring = self.known.get(name)
         if ring is not None and ring.producer is not None:
-            self.known[name] = ring._replace(producer=ring.producer + 1 & COUNTER)
+            self.known[name] = ring._replace(producer=(ring.producer + 1) & COUNTER)
 
     def _armed(self, function: str, event: Event) -> None:
         adapter = adapter_of(event.device)
@@ -185,7 +185,7 @@ class Rings:
         name = function, Role.RECEIVE_WQE, done.qpn
         ring = self.known.get(name)
         if ring is not None and ring.producer is not None:  # else it is of a shared receive queue
-            self.known[name] = ring._replace(consumer=done.slot + 1 & LOW)
+            self.known[name] = ring._replace(consumer=(done.slot + 1) & LOW)
 
     def _complete(self, function: str, qpn: int, side: str, cqn: int) -> None:
         known = self.completes.get((function, qpn), Completes())
@@ -202,7 +202,7 @@ class Rings:
             return
         consumer = ring.producer
         if ring.last is None or (ring.last ^ slot) & LOW:
-            consumer -= consumer - (slot + 1) & LOW
+            consumer -= (consumer - (slot + 1)) & LOW
         self.known[name] = ring._replace(consumer=max(0, consumer))
 
 

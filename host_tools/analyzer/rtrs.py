@@ -209,7 +209,7 @@ def _new_key(message: WireMessage) -> str:
 
 def _io_request(message: WireMessage, payload: int, side: Side) -> str:
     bits = rtrs.offset_bits(side.connection.queue_depth)
-    chunk, offset = payload >> bits, payload & (1 << bits) - 1
+    chunk, offset = payload >> bits, payload & ((1 << bits) - 1)
     if not side.connection.queue_depth:  # nobody has said where the chunk's number begins
         return f"RTRS IO_REQ payload={payload:#x}"
     return f"RTRS IO_REQ chunk={chunk} offset={offset}{_request_message(message)}"

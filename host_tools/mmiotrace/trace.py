@@ -116,7 +116,7 @@ def _add_access(trace: Trace, bars: list[Window], words: list[str]) -> None:
     if place is not None:
         width, value = int(words[1]), int(words[5], 16)
         # A narrow store is told with the whole register it came from.
-        data = (value & (1 << 8 * width) - 1).to_bytes(width, "little")
+        data = (value & ((1 << 8 * width) - 1)).to_bytes(width, "little")
         trace.accesses.append(Access(words[0] == "W", *place, data))
 
 

@@ -57,9 +57,9 @@ def ones_sum(data: Frame) -> int:
         length += 1
     if length > _FOLD_BYTES:  # adding halves is cheaper than dividing them
         shift = (length >> 1 & ~1) << 3
-        number = (number >> shift) + (number & (1 << shift) - 1)
+        number = (number >> shift) + (number & ((1 << shift) - 1))
         shift = (length >> 2 & ~1) << 3
-        number = (number >> shift) + (number & (1 << shift) - 1)
+        number = (number >> shift) + (number & ((1 << shift) - 1))
     return number % ONES
 
 

@@ -102,7 +102,7 @@ class Spreader:
                 self.flows.clear()
             self.flows[flow] = value
         base = self.base_udp if headers.whole and headers.protocol == UDP else self.base
-        return value, base + (value & (1 << self.log_size) - 1)
+        return value, base + (value & ((1 << self.log_size) - 1))
 
     def _flow(self, frame: Frame, headers: FrameHeaders) -> bytes:
         """Return the bytes to hash: addresses, with ports where the context asks for them."""

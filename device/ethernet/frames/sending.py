@@ -191,7 +191,7 @@ class LargeSendHeaders:
                 _LENGTH_ID.pack_into(header, network + _IPV4_LENGTH, length, identification)
                 value = checksum_of(self._ip_sum + length + identification)
                 _U16.pack_into(header, network + IPV4_CHECKSUM, value)
-                identification = identification + 1 & ONES
+                identification = (identification + 1) & ONES
             else:
                 _U16.pack_into(header, network + _IPV6_LENGTH, ip_size - IPV6_HEADER + size)
             _U32.pack_into(header, tcp + _TCP_SEQUENCE, sequence)
@@ -201,4 +201,4 @@ class LargeSendHeaders:
             frames.append(bytes(header) + part)
             if end >= total:
                 return frames
-            sequence, start = sequence + size & 0xFFFFFFFF, end
+            sequence, start = (sequence + size) & 0xFFFFFFFF, end

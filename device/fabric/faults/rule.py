@@ -88,9 +88,9 @@ class Traffic:
             flow = self._flows[key] = _Flow(count, packet.psn, self._passed)
         self._flows.move_to_end(key)
         message, begin, times = flow.note(packet)
-        behind = packet.psn - begin & PSN_MASK
+        behind = (packet.psn - begin) & PSN_MASK
         return Place(
-            flow.ordinal, message, packet.psn, behind, packet.psn - flow.first & PSN_MASK, times
+            flow.ordinal, message, packet.psn, behind, (packet.psn - flow.first) & PSN_MASK, times
         )
 
 

@@ -276,7 +276,7 @@ def _basic(counters: list[PortCounters]) -> bytearray:
 
 
 def _extended(counters: list[PortCounters]) -> bytearray:
-    values = {name: _sum(counters, name) & (1 << 64) - 1 for name in (*_WIDE, *_GROUPS)}
+    values = {name: _sum(counters, name) & ((1 << 64) - 1) for name in (*_WIDE, *_GROUPS)}
     for way in ("xmit", "rcv"):
         values[f"unicast_{way}_packets"] = (
             values[f"{way}_packets"] - values[f"multicast_{way}_packets"]

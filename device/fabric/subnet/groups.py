@@ -139,7 +139,7 @@ class Groups:
         if any(mgid) and mgid[0] != 0xFF:
             raise SaError(SaStatus.INVALID_GID)
         values = _defaults(IPOIB_QKEY if ipoib else 0)
-        for name in names & _AGREED - {"mlid", "mtu_selector", "rate_selector", "life_selector"}:
+        for name in names & (_AGREED - {"mlid", "mtu_selector", "rate_selector", "life_selector"}):
             values[name] = MC_MEMBER_RECORD.get(request, name)
         for name, best in (("mtu", MTU_4096), ("rate", RATE_40_GBPS)):
             values[name] = _settle(request, names, name, best)

@@ -154,9 +154,9 @@ def offset_bits(queue_depth: int) -> int:
 
 def response_payload(message_id: int, errno: int) -> int:
     """Return the payload of IO_RSP: the chunk of the request, and an errno (0 to 511, unsigned)."""
-    return (abs(errno) & 0x1FF) << MESSAGE_ID_BITS | message_id & (1 << MESSAGE_ID_BITS) - 1
+    return (abs(errno) & 0x1FF) << MESSAGE_ID_BITS | message_id & ((1 << MESSAGE_ID_BITS) - 1)
 
 
 def parse_response(payload: int) -> tuple[int, int]:
     """Return chunk and errno (0 to 511, unsigned) of IO_RSP's payload."""
-    return payload & (1 << MESSAGE_ID_BITS) - 1, payload >> MESSAGE_ID_BITS & 0x1FF
+    return payload & ((1 << MESSAGE_ID_BITS) - 1), payload >> MESSAGE_ID_BITS & 0x1FF

@@ -104,7 +104,7 @@ def set_multicast_filter(adapter: Adapter, command: Command) -> None:
     if command.op_modifier == MCAST_CONFIG:
         if command.in_param & MCAST_FLUSH:
             tables.multicast_filter.clear()
-        address = command.in_param & (1 << 48) - 1
+        address = command.in_param & ((1 << 48) - 1)
         if address:
             port.filter_multicast(address.to_bytes(6, "big"))
     elif command.op_modifier in (MCAST_DISABLE, MCAST_ENABLE):
@@ -184,7 +184,10 @@ def _rqp_calc(port: Port, command: Command) -> None:
 def _mac_table(port: Port, command: Command) -> None:
     words = unpack(f">{MAC_TABLE_ENTRIES}Q", command.mailbox(MAC_TABLE_ENTRIES * 8))
     port.set_macs(
-        [(word & (1 << 48) - 1).to_bytes(6, "big") if word & MAC_VALID else None for word in words]
+        [
+            (word & ((1 << 48) - 1)).to_bytes(6, "big") if word & MAC_VALID else None
+            for word in words
+        ]
     )
 
 

@@ -71,7 +71,7 @@ def region_of_entry(index: int, entry: bytes, log_mpts: int) -> MemoryRegion:
         window=not get(entry, "region"),
         second_type=bool(get(entry, "bound_to_qp")),
     )
-    if key & (1 << log_mpts) - 1 != index:
+    if key & ((1 << log_mpts) - 1) != index:
         raise CommandError(Status.BAD_PARAM, f"key {key:#x} does not name MPT {index:#x}")
     if get(entry, "first_byte_offset") or get(entry, "mtt_rep"):
         raise CommandError(Status.BAD_PARAM, f"MPT {index:#x}: an offset or a repeated page list")

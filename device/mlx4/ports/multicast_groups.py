@@ -63,7 +63,7 @@ class MulticastGroups(Groups):
 
     def hash(self, gid: bytes) -> int:
         """Return the bucket of a GID; any function will do, as the driver asks for it."""
-        return zlib.crc32(gid) & (1 << self._parameters.log_mc_hash) - 1
+        return zlib.crc32(gid) & ((1 << self._parameters.log_mc_hash) - 1)
 
     def read(self, index: int) -> bytes:
         """Return a record; zeros when it was never written."""

@@ -182,7 +182,7 @@ class CompletionQueue:
             if self._unseen > 1 or consumer == self._answered[1]:
                 return
         else:
-            self._unseen = max(0, self._unseen - (sn - self._sn & _NUMBERS))
+            self._unseen = max(0, self._unseen - ((sn - self._sn) & _NUMBERS))
         self._sn = sn
         self.armed = max(self.armed, command)
         self._request = (sn, consumer)

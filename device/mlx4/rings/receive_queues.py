@@ -90,7 +90,7 @@ class ReceiveRing(OwnReceiveQueue):
         size = 1 << self.shift
         while len(taken) < count and self.available(count - len(taken)):
             slot = self.index & self.mask
-            some = min(count - len(taken), self.head - self.index & COUNTER_MASK)
+            some = min(count - len(taken), (self.head - self.index) & COUNTER_MASK)
             some = min(some, self.mask + 1 - slot)
             offset = self.base + (slot << self.shift)
             raw = self.buffer.read(offset, some << self.shift, What.RQ_WQE, self._qpn)
@@ -101,10 +101,10 @@ class ReceiveRing(OwnReceiveQueue):
 
     def available(self, wanted: int) -> int:
         """Return the number of posted entries; reads the doorbell record if it knows too few."""
-        known = self.head - self.index & COUNTER_MASK
+        known = (self.head - self.index) & COUNTER_MASK
         if known < wanted:
             self._look()
-            known = self.head - self.index & COUNTER_MASK
+            known = (self.head - self.index) & COUNTER_MASK
         return known
 
     def drop(self) -> int:

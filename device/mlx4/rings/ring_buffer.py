@@ -148,7 +148,7 @@ class QueueBuffer:
 
     def contiguous(self, offset: int) -> int:
         """Return the number of bytes from `offset` on that lie in one page."""
-        return self._mask + 1 - (offset + self._start & self._mask)
+        return self._mask + 1 - ((offset + self._start) & self._mask)
 
     def write_entries(self, offset: int, image: bytes, size: int, what: What, obj: int = 0) -> None:
         """Store entries of `size` bytes that lie within one page, the first one after the others.

@@ -124,7 +124,7 @@ class DatagramSender(UnconnectedSender):
             route = port.learn_route(address, qp.read_path(address), qp.pkey_index)
         immediate = work.immediate if work.operation == SEND_IMM else None
         first = self._psn + 1
-        self._psn = self._psn + len(payloads) & 0xFFFFFF
+        self._psn = (self._psn + len(payloads)) & 0xFFFFFF
         return [
             Datagram(
                 route=route,

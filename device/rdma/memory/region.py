@@ -38,7 +38,7 @@ def pieces_of(pages: array[int], size: int) -> tuple[array[int], array[int]]:
     not be empty.
     """
     count = len(pages)
-    words = _number(pages) & _repeated(-size & (1 << 64) - 1, count)
+    words = _number(pages) & _repeated(-size & ((1 << 64) - 1), count)
     aligned = _array(words, count)
     breaks = _breaks(words, count, size)
     if WORTH_JOINING * breaks.count(0) < count:
@@ -50,8 +50,8 @@ def pieces_of(pages: array[int], size: int) -> tuple[array[int], array[int]]:
 def _breaks(words: int, count: int, size: int) -> bytes:
     """Return a byte for each page: 0 if it continues the one before."""
     halves, last = words >> 1, count - 1  # room for a carry at the top of each word
-    differs = halves + _repeated(size >> 1, last) ^ halves >> 64
-    raw = (differs & (1 << 64 * last) - 1).to_bytes(_WORD * last, "little")
+    differs = (halves + _repeated(size >> 1, last)) ^ halves >> 64
+    raw = (differs & ((1 << 64 * last) - 1)).to_bytes(_WORD * last, "little")
     found = 0
     for byte in range(_WORD):
         found |= int.from_bytes(raw[byte::_WORD], "little")

@@ -87,7 +87,7 @@ class MemoryRegions:
 
     def index_of(self, key: int) -> int:
         """Return the index that a key names."""
-        return key >> 8 & (1 << self._settings.log_mpts) - 1
+        return key >> 8 & ((1 << self._settings.log_mpts) - 1)
 
     def domain_of(self, pd: int) -> int:
         """Return the number that regions in protection domain `pd` have."""

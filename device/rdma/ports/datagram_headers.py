@@ -67,7 +67,7 @@ class LostPacketError(Exception):
 
 def build_network_header(route: Route, payload: int, immediate: bool) -> bytes:
     """Return the network header of a datagram of `payload` bytes that takes `route`."""
-    length = BTH_SIZE + DETH_SIZE + IMMEDIATE_SIZE * immediate + (payload + 3 & ~3) + ICRC_SIZE
+    length = BTH_SIZE + DETH_SIZE + IMMEDIATE_SIZE * immediate + ((payload + 3) & ~3) + ICRC_SIZE
     following = GRH_NEXT_BTH
     if route.roce == ROCE_V2:
         length, following = length + UDP.size, PROTOCOL_UDP

@@ -168,7 +168,7 @@ class InfinibandPort(Port):
     def _source(self, path_bits: int) -> bytes:
         """Return the source LID: path bits beyond the port's LID mask count as zero."""
         own = self.agent
-        return lid_bytes(own.lid | path_bits & (1 << own.get("lmc")) - 1)
+        return lid_bytes(own.lid | path_bits & ((1 << own.get("lmc")) - 1))
 
     def _pkey(self, index: int) -> int:
         return self.agent.pkeys[index] if index < len(self.agent.pkeys) else 0
@@ -195,7 +195,7 @@ class InfinibandPort(Port):
         lid = message.route.dmac
         if is_group(lid) or lid == NO_LID:
             return 0
-        return lid_of(lid) & (1 << self.agent.get("lmc")) - 1
+        return lid_of(lid) & ((1 << self.agent.get("lmc")) - 1)
 
     def pkey_index(self, own: int, message: Datagram) -> int | None:
         """Return the place of a datagram's P_Key in the table; None when it is not that of `own`.

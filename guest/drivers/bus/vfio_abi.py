@@ -20,7 +20,7 @@ SET_IRQS_FORM = struct.Struct("=IIIII")
 
 
 def _request(number: int) -> int:
-    return ord(";") << 8 | 100 + number
+    return ord(";") << 8 | (100 + number)
 
 
 GET_API_VERSION = _request(0)

@@ -137,7 +137,7 @@ class PortContext:
             fw_version=self.adapter.firmware.version,
             node_guid=self._device.node_guid,
             max_qp_wr=1 << cap("log_max_qp_wqes"),
-            max_cqe=(1 << cap("log_max_cqes") - 1) - 1,
+            max_cqe=(1 << (cap("log_max_cqes") - 1)) - 1,
             max_sge=cap("max_sq_sge"),
             max_qp_rd_atomic=1 << cap("log_max_responder_depth"),
             max_msg=1 << cap("log_max_msg"),

@@ -74,7 +74,7 @@ class EthernetOptions:
     def frame_count(self) -> int:
         """Buffers for each direction: what fits into 4 MiB, as a power of two."""
         fitting = _MEMORY_BYTES // self.frame_bytes
-        return int(min(ETHERNET_CAPACITY, 1 << fitting.bit_length() - 1))
+        return int(min(ETHERNET_CAPACITY, 1 << (fitting.bit_length() - 1)))
 
 
 def parse_mtu(text: str) -> int:

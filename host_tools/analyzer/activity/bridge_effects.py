@@ -246,7 +246,7 @@ class Doorbells:
 
     def message_bit(self, slot: int) -> int:
         """Return the bit that stands for a message slot, from `Uses.first_message` on."""
-        return 1 << self._uses.first_message + slot
+        return 1 << (self._uses.first_message + slot)
 
     def message(self, activity: Activity, slot: int) -> Rung:
         """Begin a message of the peer; earlier ones in the slot are delivered first."""

@@ -115,7 +115,7 @@ class EngineChannel(Cause):
 
     def _ahead(self, wanted: int) -> int:
         """Return the number of descriptors from the last one fetched to that of this count."""
-        return wanted - (self._fetched or 0) & COUNT_BITS
+        return (wanted - (self._fetched or 0)) & COUNT_BITS
 
     def begin_chain(self) -> None:
         """Count descriptors anew: software wrote the chain's address, or reset the channel."""
@@ -157,7 +157,7 @@ class EngineChannel(Cause):
             while len(self._rings) > 1:
                 self._release(self._rings.popleft())
             return self._rings[0] if self._rings else None
-        self._fetched = number = self._fetched + 1 & COUNT_BITS
+        self._fetched = number = (self._fetched + 1) & COUNT_BITS
         ring = self._rings[0] if self._rings else None
         if ring is not None and ring.wanted == number:
             self._rings.popleft()

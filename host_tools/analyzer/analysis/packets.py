@@ -61,4 +61,4 @@ def ends(transfer: Transfer, packet: WirePacket) -> bool:
 
 
 def _later(psn: int, than: int) -> int:
-    return (psn - than + _HALF & PSN_MASK) - _HALF
+    return ((psn - than + _HALF) & PSN_MASK) - _HALF

@@ -124,7 +124,7 @@ def _pair_context(data: model.Data) -> model.PairContext | None:
         get(data, f"log_{name}", at) for name in ("sq_size", "sq_stride", "rq_size")
     )
     flushes = get(data, "service", at) in _FLUSHING
-    return model.PairContext(flushes, 1 << send, 1 << stride + _LOG_UNIT, 1 << receive)
+    return model.PairContext(flushes, 1 << send, 1 << (stride + _LOG_UNIT), 1 << receive)
 
 
 def _completion_ring(data: model.Data) -> model.RingContext | None:

@@ -23,7 +23,7 @@ PURPOSES: Final = {
     role: pcie.Purpose[role.name] for role in Role if role.name in pcie.Purpose.__members__
 }
 """The purpose number of each role that a capture can have; others are `Purpose.OTHER`."""
-MAX_NAME: Final = 0xFF - pcie.PSEUDO_HEADER.size & ~3
+MAX_NAME: Final = (0xFF - pcie.PSEUDO_HEADER.size) & ~3
 """Bytes of a function's name at most, since the pseudo-header's length field has one byte."""
 
 _TAGS: Final = 256

@@ -65,7 +65,7 @@ class Answers:
                 yield broken(seen, Rule.ATOMIC_UNASKED)
         else:
             yield from self._acknowledgement(seen)
-        self.requests.answered(seen, seen.packet.psn - (seen.packet.syndrome >> 5 > 0) & PSN_MASK)
+        self.requests.answered(seen, (seen.packet.psn - (seen.packet.syndrome >> 5 > 0)) & PSN_MASK)
 
     def _acknowledgement(self, seen: Seen) -> Iterator[Violation]:
         packet, requests = seen.packet, self.requests
@@ -119,7 +119,7 @@ class Answers:
             self._read = requests.inside_read(psn)
         if self._read is not None and not self._has_size(packet.opcode, psn, self._read, size):
             yield broken(seen, Rule.READ_SIZE, f"{size} bytes")
-        self._cursor = None if packet.opcode in _LAST else psn + 1 & PSN_MASK
+        self._cursor = None if packet.opcode in _LAST else (psn + 1) & PSN_MASK
 
     def _has_size(self, opcode: int, psn: int, read: Read, size: int) -> bool:
         """Return whether an answer has the length of its place, as far as the path MTU is known."""

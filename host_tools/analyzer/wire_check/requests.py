@@ -86,11 +86,11 @@ class Requests:
                 same = contents[:-1] == known.packet[:-1]
                 yield broken(seen, Rule.REWRITTEN if same else Rule.RESENT)
             known.time, known.followed = seen.time, 0
-        before = self.sent.get(psn - 1 & PSN_MASK)
+        before = self.sent.get((psn - 1) & PSN_MASK)
         if before is not None and not before.followed:
             before.followed = seen.time
         span = self._span(seen)
-        self._cursor = psn + span & PSN_MASK
+        self._cursor = (psn + span) & PSN_MASK
         if later(self._cursor, self.next) > 0:
             self.next = self._cursor
 
@@ -132,7 +132,7 @@ class Requests:
 
     def _spans(self, read: Read, span: int) -> None:
         read.span, self._open = span, None
-        self._cursor = read.psn + span & PSN_MASK
+        self._cursor = (read.psn + span) & PSN_MASK
         if later(self._cursor, self.next) > 0:
             self.next = self._cursor
 
@@ -154,7 +154,7 @@ class Requests:
         while len(self.sent) > KEPT:
             oldest = next(iter(self.sent))
             del self.sent[oldest]
-            self.first = oldest + 1 & PSN_MASK
+            self.first = (oldest + 1) & PSN_MASK
 
     def _in_order(self, opcode: int) -> bool:
         """Return True if a packet goes on with the message that was begun, or begins one."""

@@ -126,4 +126,4 @@ def broken(seen: Seen, rule: Rule, detail: str = "") -> Violation:
 
 def later(psn: int, than: int) -> int:
     """Return how many packets `psn` lies after `than`; negative before it (24 bits wrap)."""
-    return (psn - than + _HALF & PSN_MASK) - _HALF
+    return ((psn - than + _HALF) & PSN_MASK) - _HALF

@@ -16,7 +16,10 @@ REWRITTEN = (
     "device/rdma/connected/", "device/rdma/by_packets/", "device/rdma/pairs/",
     "device/rdma/queue_pairs.py", "device/packets/",
 )  # fmt: skip
-"""Places whose constants are not sorted yet."""
+"""Places where laws of expressions and constants do not hold yet."""
+
+_SUMS = (ast.Add, ast.Sub)
+_BITS = (ast.BitAnd, ast.BitOr, ast.BitXor, ast.LShift, ast.RShift)
 
 
 class Module(NamedTuple):
@@ -79,11 +82,44 @@ def _names(node: ast.expr) -> set[str]:
     return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
 
 
+def bare_mixtures(module: Module) -> Iterator[int]:
+    """Yield lines of sums inside of bit operations, or the other way, without parentheses.
+
+    Few readers know that `a + b & c` is `(a + b) & c`.
+    """
+    lines = module.text.encode().split(b"\n")
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.BinOp) and not module.path.startswith(REWRITTEN):
+            for inner in (node.left, node.right):
+                if _mixed(node, inner) and b"(" not in _around(lines, node, inner):
+                    yield inner.lineno
+
+
+def _mixed(outer: ast.BinOp, inner: ast.expr) -> bool:
+    kinds = (_SUMS, _BITS)
+    return isinstance(inner, ast.BinOp) and any(
+        isinstance(outer.op, one) and isinstance(inner.op, other)
+        for one, other in (kinds, kinds[::-1])
+    )
+
+
+def _around(lines: list[bytes], outer: ast.BinOp, inner: ast.expr) -> bytes:
+    """Return what stands in front of the inner expression: a parenthesis, if it is in one."""
+    line, column = outer.lineno, outer.col_offset
+    if inner is outer.right:
+        line, column = outer.left.end_lineno or 0, outer.left.end_col_offset or 0
+    rows = lines[line - 1 : inner.lineno]
+    rows[-1] = rows[-1][: inner.col_offset]
+    return b"".join(rows)[column:]
+
+
 LAWS: dict[str, Callable[[Module], Iterator[int]]] = {
     "a constant stands before classes and functions": late_constants,
+    "parentheses stand where a sum meets bits": bare_mixtures,
 }
 BROKEN = [
     (late_constants, "class A: ...\nB = 1\nC = A()\nD = C"),
+    (bare_mixtures, "a = (b + c) & (d - (e | f))\na = b - (c) & d\na = (b) & (c - d)"),
 ]
 """What breaks a law in its second line and nowhere else."""
 

@@ -126,7 +126,7 @@ class Blocks:
 
     def store_ping(self, before: PortState, state: PortState) -> None:
         """Write this side's word where the peer reads it; `before` was the state until now."""
-        self._sequence = self._sequence + 1 & 0xFFFF
+        self._sequence = (self._sequence + 1) & 0xFFFF
         word = state << 16 | self._sequence
         if self.peer and max(before, state) >= PortState.INIT_READY:
             at = self.peer + _OFFSET

@@ -209,7 +209,7 @@ class Ethernet:
 
     def __init__(self, transport: Transport, words: Words, peer: Peer, network: Network) -> None:
         size, count = network.frame_bytes, network.frame_count
-        assert count & count - 1 == 0 and 4 <= count <= ETHERNET_CAPACITY
+        assert count & (count - 1) == 0 and 4 <= count <= ETHERNET_CAPACITY
         self.receiver = FrameReceiver(transport, words, peer, FrameMemory(transport, size, count))
         self.sender = FrameSender(transport, words, peer, FrameMemory(transport, size, count))
         self._rung = False

@@ -137,7 +137,7 @@ class Peer:
         The order is copies, fence, index, bell, fence, interrupt.
         """
         self.publish_quietly(index_address, index)
-        count = self._rings.get(bell, 0) + 1 & 0xFFFFFFFF
+        count = (self._rings.get(bell, 0) + 1) & 0xFFFFFFFF
         self._rings[bell] = count
         self.transport.imm32(self._bells + 4 * bell, count)
         self._signal_due = True

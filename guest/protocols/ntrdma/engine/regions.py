@@ -143,7 +143,7 @@ class FastRegion:
 
     def next_key(self) -> int:
         """Change the key's low byte for the next REG_MR; returns the new key."""
-        self.lkey = self.rkey = self.rkey & ~0xFF | self.rkey + 1 & 0xFF
+        self.lkey = self.rkey = self.rkey & ~0xFF | (self.rkey + 1) & 0xFF
         return self.rkey
 
     def register(self, domain: Domain, request: SendWr) -> Region | None:

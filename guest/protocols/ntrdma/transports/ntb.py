@@ -58,7 +58,7 @@ class NtbTransport(ABC):
         self._window = bridge.windows[WINDOW]
         self._shown = self._piece(origin) if registered else None
         self.span = origin, self._window.size if self._shown is None else self._shown.size
-        self._vector = bridge.vectors_of(1 << bridge.doorbells - 2)[0]
+        self._vector = bridge.vectors_of(1 << (bridge.doorbells - 2))[0]
         message = None if registered else message_of(bridge.function, self._vector)
         self.message = message or Message(0, 0)
         self._up = False

@@ -197,7 +197,7 @@ class Alarms:
 
 def next_key(key: int) -> int:
     """Return the key of the same region with its low byte counted up (that byte is the user's)."""
-    return key & 0xFFFFFF00 | key + 1 & 0xFF
+    return key & 0xFFFFFF00 | (key + 1) & 0xFF
 
 
 def write_message(user: bytes) -> bytes:

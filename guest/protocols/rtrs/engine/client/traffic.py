@@ -178,7 +178,7 @@ class Traffic:
     def _chain(self, request: ClientRequest, token: int) -> list[WorkRequest]:
         """Return the write of data and message, for a read behind the registration of its slot."""
         user, length, slot = request.user, request.length, request.slot
-        immediate = slot << self._offset_bits | length + len(user)
+        immediate = slot << self._offset_bits | (length + len(user))
         address, rkey = self._addresses[slot], self._rkeys[slot]
         if request.direction is Direction.WRITE:
             request.need_inval = False

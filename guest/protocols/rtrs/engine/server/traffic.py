@@ -174,7 +174,7 @@ class Traffic:
 
     def _requested(self, connection: EngineConnection, payload: int) -> None:
         chunk = payload >> self._offset_bits
-        offset = payload & (1 << self._offset_bits) - 1
+        offset = payload & ((1 << self._offset_bits) - 1)
         if chunk >= self._depth or offset >= self._chunk_size:
             raise BadRequest(f"a request at byte {offset} of chunk {chunk}")
         if chunk in self._operations:
