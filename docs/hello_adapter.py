@@ -29,7 +29,7 @@ from bluebridge.device.layout.mlx4.contexts import CQC, EQC, MAP_ENTRY, MPT, QPC
 from bluebridge.device.layout.mlx4.cqe import CQE
 from bluebridge.device.layout.mlx4.eqe import EQE, EventType
 from bluebridge.device.layout.mlx4.wqe import CQE_REQUEST, CTRL, DATA, RADDR, SendOpcode
-from bluebridge.guest.drivers.bus.interface import Bus, DmaMemory
+from bluebridge.guest.bus.interface import Bus, DmaMemory
 
 WORDS = b"hello, adapter"
 LOGS = {"qps": 7, "srqs": 4, "cqs": 8, "eqs": 3, "mpts": 5}
@@ -193,7 +193,7 @@ def serve(folder: Path) -> None:
 
 if __name__ == "__main__":
     if "--guest" in sys.argv:  # in a guest whose HCA is bound to vfio-pci
-        from bluebridge.guest.drivers.bus.machine import open_bus
+        from bluebridge.guest.bus.machine import open_bus
 
         say(open_bus())
     else:

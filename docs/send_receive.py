@@ -5,7 +5,7 @@ What each must know of the other goes over standard output and input, one line e
 
 import sys
 
-from bluebridge.guest.drivers.bus.machine import open_bus
+from bluebridge.guest.bus.machine import open_bus
 from bluebridge.guest.providers import open_device
 from bluebridge.guest.verbs import QpInit, QpType, RecvWr, SendWr, Sge, WcStatus
 

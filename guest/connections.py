@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 
-from bluebridge.guest.protocols.cm.manager import ConnectionManager
+from bluebridge.guest.cm.manager import ConnectionManager
 from bluebridge.guest.verbs import Device, VerbsError
 
 PREFIX_LENGTHS = {4: 24, 6: 64}
@@ -23,14 +23,14 @@ def open_connections(
     prefix_length = prefix_length or PREFIX_LENGTHS[ipaddress.ip_address(ip).version]
     # Imported late, since start-up in a guest is slow.
     if device.ethernet_port:
+        from bluebridge.guest.cm.gsi import open_cm
         from bluebridge.guest.netif import NetInterface
-        from bluebridge.guest.protocols.cm.gsi import open_cm
 
         net = owned.enter_context(NetInterface(device, ip, prefix_length))
         manager = open_cm(device, ip, net)
     else:
-        from bluebridge.guest.protocols.ntrdma.connections import open_ntrdma_cm
-        from bluebridge.guest.protocols.ntrdma.provider.device import NtrdmaDevice
+        from bluebridge.guest.ntrdma.connections import open_ntrdma_cm
+        from bluebridge.guest.ntrdma.provider.device import NtrdmaDevice
 
         if not isinstance(device, NtrdmaDevice):
             raise VerbsError(f"{device.name} has no Ethernet port")

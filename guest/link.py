@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 import time
 
-from bluebridge.guest.protocols.cm import CmEvent, CmId, ConnectionManager, ConnParam, EventType
+from bluebridge.guest.cm import CmEvent, CmId, ConnectionManager, ConnParam, EventType
 from bluebridge.guest.verbs import (
     AccessFlags,
     Device,

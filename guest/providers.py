@@ -9,11 +9,11 @@ import argparse
 from collections.abc import Callable
 
 from bluebridge.device.layout.pci import HCA_IDS
-from bluebridge.guest.drivers.bus.interface import Bus
+from bluebridge.guest.bus.interface import Bus
 from bluebridge.guest.drivers.hca.posting.blueflame import USES, use_of
 from bluebridge.guest.drivers.hca.resources.adapter import DEFAULT_VECTORS
 from bluebridge.guest.errors import DeviceError
-from bluebridge.guest.protocols.ntrdma.back_ends import BACK_END, HELP
+from bluebridge.guest.ntrdma.back_ends import BACK_END, HELP
 from bluebridge.guest.verbs import Device, DeviceLost
 
 GONE = 0xFFFF, 0xFFFF
@@ -43,13 +43,13 @@ def open_device(bus: Bus, *, vectors: int = DEFAULT_VECTORS, blueflame: str = "o
 def open_ntrdma(back_end: str = BACK_END, wait: bool = True, ethernet: str = "") -> Device:
     """Open NTRDMA by this machine's bridge or TCP, with its peer there if it waits.
 
-    `back_end` is one of the words of `guest.protocols.ntrdma.back_ends`. With `ethernet`, such as
+    `back_end` is one of the words of `guest.ntrdma.back_ends`. With `ethernet`, such as
     10.9.2.1/24, it has a network interface of that address, ntrdma0. Raises `DeviceError`,
     `OSError`, `ValueError` for an address that is none. Imported when it is chosen: start-up in a
     guest is slow.
     """
-    from bluebridge.guest.protocols.ntrdma.interface import EthernetOptions
-    from bluebridge.guest.protocols.ntrdma.open import open_ntrdma
+    from bluebridge.guest.ntrdma.interface import EthernetOptions
+    from bluebridge.guest.ntrdma.open import open_ntrdma
 
     return open_ntrdma(back_end, wait, EthernetOptions(ethernet) if ethernet else None)
 

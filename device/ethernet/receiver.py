@@ -10,8 +10,10 @@ from time import monotonic_ns
 from typing import Final
 
 from bluebridge.device import pieces
-from bluebridge.device.ethernet.frames.frame import FrameHeaders
-from bluebridge.device.ethernet.frames.receiving import (
+from bluebridge.device.ethernet.steering import targets, targets_by_rules
+from bluebridge.device.fabric.messages import Frames, Train
+from bluebridge.device.frames.frame import FrameHeaders
+from bluebridge.device.frames.receiving import (
     IS_IPV4,
     IS_IPV6,
     TAG_SIZE,
@@ -19,9 +21,7 @@ from bluebridge.device.ethernet.frames.receiving import (
     TrainForms,
     findings,
 )
-from bluebridge.device.ethernet.rules import RuleMode
-from bluebridge.device.ethernet.steering import targets, targets_by_rules
-from bluebridge.device.fabric.messages import Frames, Train
+from bluebridge.device.frames.rules import RuleMode
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.net.ethernet import (

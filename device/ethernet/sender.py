@@ -10,9 +10,9 @@ from collections import deque
 from time import monotonic_ns
 from typing import Final
 
-from bluebridge.device.ethernet.frames.sending import LargeSendHeaders, tagged, with_checksums
 from bluebridge.device.ethernet.steering import rule_for
 from bluebridge.device.fabric.messages import Frames, Train
+from bluebridge.device.frames.sending import tagged, with_checksums
 from bluebridge.device.layout.buslog import What
 from bluebridge.device.layout.net.ethernet import HEADER_SIZE, MIN_FRAME
 from bluebridge.device.pci.bus import DmaError
@@ -188,8 +188,7 @@ class EthernetSender(UnconnectedSender):
         mss, header = work.mss, work.header
         if work.length > MAX_SEND or work.length > mss * MAX_SEGMENTS:
             raise WorkError(f"a large send of {work.length} bytes, {mss} in each frame")
-        headers = LargeSendHeaders(tagged(header, work.tag_type, work.tag))
-        frames = headers.cut(self._gather(work), mss)
+        frames = work.cut(tagged(header, work.tag_type, work.tag), self._gather(work))
         frames[-1] = frames[-1].ljust(MIN_FRAME, b"\0")
         work.length += len(header)
         return Train(frames, True)

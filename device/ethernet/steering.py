@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bluebridge.device.ethernet.frames.frame import number_of
-from bluebridge.device.ethernet.rules import Entry, RuleMode
+from bluebridge.device.frames.frame import number_of
+from bluebridge.device.frames.rules import Entry, RuleMode
 from bluebridge.device.rdma.ports.face import Groups
 from bluebridge.device.rdma.ports.port import Port
 from bluebridge.device.rdma.settings import Settings

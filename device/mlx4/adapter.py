@@ -42,6 +42,7 @@ from bluebridge.device.mlx4.settings.config import NODE_DESCRIPTION, HcaConfig
 from bluebridge.device.mlx4.settings.parameters import CommandError, Parameters
 from bluebridge.device.mlx4.steering import Registrations
 from bluebridge.device.pci.bus import HostBus
+from bluebridge.device.queue_pairs import QueuePairs
 from bluebridge.device.rdma.by_packets.receiver import PacketReceiver
 from bluebridge.device.rdma.by_packets.sender import PacketSender
 from bluebridge.device.rdma.connected.requester import Requester
@@ -53,7 +54,6 @@ from bluebridge.device.rdma.pairs.engines import ReceiveEngine
 from bluebridge.device.rdma.ports.counters import InterfaceCounters
 from bluebridge.device.rdma.ports.infiniband_port import InfinibandPort
 from bluebridge.device.rdma.ports.port import Port
-from bluebridge.device.rdma.queue_pairs import QueuePairs
 from bluebridge.device.rdma.vocabulary import CONNECTED, DATAGRAMS, Role
 
 

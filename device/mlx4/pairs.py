@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from struct import unpack
 from typing import Final, NamedTuple
 
-from bluebridge.device.ethernet.frames.receiving import (
+from bluebridge.device.frames.receiving import (
     HASH_IPV4,
     HASH_IPV6,
     HASH_TCP_IPV4,

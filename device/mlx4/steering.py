@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from bluebridge.device.ethernet import rules
-from bluebridge.device.ethernet.rules import (
+from bluebridge.device.frames import rules
+from bluebridge.device.frames.rules import (
     ADDRESS_BITS,
     INFINIBAND,
     Entry,
@@ -51,7 +51,7 @@ MAX_RULES: Final = 1 << 16
 
 
 class Match:
-    """The match of a rule: packets whose number (`device.ethernet.rules`) has `value` in `mask`.
+    """The match of a rule: packets whose number (`device.frames.rules`) has `value` in `mask`.
 
     Built header by header; raises `CommandError` (BAD_PARAM) for one that is out of order.
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from bluebridge.device.ethernet.frames.receiving import (
+from bluebridge.device.frames.receiving import (
     FINDINGS,
     HAS_OPTIONS,
     IP_GOOD,
@@ -22,7 +22,8 @@ from bluebridge.device.layout.mlx4.eqe import EventType
 from bluebridge.device.layout.mlx4.wqe import SendOpcode
 from bluebridge.device.layout.net.roce import Op
 from bluebridge.device.rdma import vocabulary
-from bluebridge.device.rdma.vocabulary import AsyncEvent, CompletionStatus, PairState, Reason
+from bluebridge.device.rdma.vocabulary import AsyncEvent, CompletionStatus, PairState
+from bluebridge.device.refusal import Reason
 
 STATUSES: Final = {
     Reason.BAD_PARAMETER: Status.BAD_PARAM,

@@ -81,30 +81,6 @@ class AsyncEvent(IntEnum):
     SRQ_QP_LAST_WQE = 6
 
 
-class Reason(Enum):
-    """The reason why a request is refused."""
-
-    BAD_PARAMETER = "bad parameter"
-    BAD_SIZE = "bad size"
-    BAD_INDEX = "no such object"
-    BAD_STATE = "object in another state"
-    BAD_PAIR_STATE = "queue pair in another state"
-    BUSY = "busy"
-    LIMIT = "limit exceeded"
-    BOUND = "region with windows"
-    UNSUPPORTED = "not in this mode"
-    UNANSWERED = "no agent answers"
-
-
-class Refusal(Exception):
-    """A request is refused and has changed nothing; `text` goes into the log."""
-
-    def __init__(self, reason: Reason, text: str) -> None:
-        super().__init__(f"{reason.name}: {text}")
-        self.reason = reason
-        self.text = text
-
-
 class Role(Enum):
     """The purpose of a queue pair: a service, QP0 or QP1, Ethernet, or spreading frames."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from bluebridge.device.frames.sending import LargeSendHeaders, SegmentError
 from bluebridge.device.rdma.memory.regions import Binding, Registration
 from bluebridge.device.rdma.memory.scatter_gather import Sge
 from bluebridge.device.rdma.vocabulary import ATOMICS, READ, CompletionStatus
@@ -61,7 +62,7 @@ class SendWork:
 class PacketWork(SendWork):
     """A message whose packets the adapter may complete.
 
-    `checksums` are bits of `ethernet.frames.offloads`. A large send is cut into pieces of `mss`
+    `checksums` are bits of `frames.sending`. A large send is cut into pieces of `mss`
     bytes behind copies of `header`.
     """
 
@@ -70,6 +71,16 @@ class PacketWork(SendWork):
         self.checksums = 0
         self.header = b""
         self.mss = 0
+
+    def cut(self, header: bytes, payload: bytes, *, ipoib: bool = False) -> list[bytes]:
+        """Return the packets of a large send, each behind a copy of `header`.
+
+        Raises `WorkError` for headers that do not permit to cut it.
+        """
+        try:
+            return LargeSendHeaders(header, ipoib=ipoib).cut(payload, self.mss)
+        except SegmentError as error:
+            raise WorkError(str(error)) from error
 
 
 class DatagramWork(PacketWork):

@@ -12,8 +12,9 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 
+from bluebridge.guest.bus.machine import open_bus
+from bluebridge.guest.cm import EventType
 from bluebridge.guest.connections import open_connections
-from bluebridge.guest.drivers.bus.machine import open_bus
 from bluebridge.guest.errors import DeviceError
 from bluebridge.guest.link import CLIENT, DEPTH, SECONDS, SERVER, Lost
 from bluebridge.guest.perf.sides import (
@@ -27,7 +28,6 @@ from bluebridge.guest.perf.sides import (
     positive,
     serve,
 )
-from bluebridge.guest.protocols.cm import EventType
 from bluebridge.guest.providers import (
     BLUEFLAME_USES,
     NTRDMA,

@@ -1,6 +1,6 @@
 """Verbs: the interface between programs that send and receive, and the drivers below them.
 
-    bus = guest.drivers.bus.machine.open_bus()       # or any guest.drivers.bus.interface.Bus
+    bus = guest.bus.machine.open_bus()       # or any guest.bus.interface.Bus
     device = guest.providers.open_device(bus)        # Device, whichever provider fits the function
     memory = device.allocate(65536)                  # .address for the device, .view for us
     pd = device.alloc_pd()                           # ProtectionDomain

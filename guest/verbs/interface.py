@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from bluebridge.guest.drivers.bus.interface import DmaMemory
+from bluebridge.guest.bus.interface import DmaMemory
 from bluebridge.guest.errors import DeviceLost
 from bluebridge.guest.verbs.enums import AccessFlags, QpState, QpType
 from bluebridge.guest.verbs.values import (

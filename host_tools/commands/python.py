@@ -17,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "bluebridge python [-h] HOST [PROGRAM | -m MODULE | -c CODE] [ARGUMENT ...]"
     parser.description = (
         "Become python3 with the words behind HOST, on this machine, where open_bus() of "
-        "bluebridge.guest.drivers.bus.machine opens the HCA of a side of `bluebridge up --host`. "
+        "bluebridge.guest.bus.machine opens the HCA of a side of `bluebridge up --host`. "
         "What python3 runs in a guest runs here as well. Without words: a prompt at which the HCA "
         "is open, as `hca`."
     )

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from bluebridge.guest.drivers.bus.machine import MODULE
+from bluebridge.guest.bus.machine import MODULE
 
 _MACHINE = "bluebridge.host_tools.hosts.machine"
 _SIDE = "BLUEBRIDGE_SIDE"

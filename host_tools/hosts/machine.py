@@ -72,7 +72,7 @@ class HostBus(SocketBus):
 class HostMachine:
     """The functions of side `name` in one program, with memory that all of them see.
 
-    Implements `guest.drivers.bus.machine.Machine`.
+    Implements `guest.bus.machine.Machine`.
     """
 
     def __init__(self, name: str, functions: Sequence[HostFunction]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import sys
 
-from bluebridge.guest.drivers.bus.machine import open_bus
+from bluebridge.guest.bus.machine import open_bus
 from bluebridge.guest.errors import DeviceError
 from bluebridge.guest.providers import open_device
 from bluebridge.guest.verbs import *  # noqa: F403 (the names of the prompt)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from bluebridge.guest.protocols.ntrdma.back_ends import BACK_END, BRIDGE_BACK_ENDS
+from bluebridge.guest.ntrdma.back_ends import BACK_END, BRIDGE_BACK_ENDS
 from bluebridge.guest.providers import HCA, PROVIDERS
 from bluebridge.host_tools.lab import lab_options
 from bluebridge.host_tools.lab.ntrdma import TCP

@@ -13,7 +13,7 @@ from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.programs.running import Running
 
 ADDRESSES = ("10.9.2.1", "10.9.2.2")
-PROGRAM = ("python3", "-m", "bluebridge.guest.protocols.ntrdma", "ethernet")
+PROGRAM = ("python3", "-m", "bluebridge.guest.ntrdma", "ethernet")
 _PROGRAM_SECONDS = 3600.0
 _START_SECONDS = 60
 _COUNTERS = re.compile(

@@ -10,10 +10,10 @@ from pathlib import Path
 from bluebridge.device.buslog.reader import LogError
 from bluebridge.device.layout.ntb.models import GEN4
 from bluebridge.device.layout.ntrdma.work import WorkCode, WorkStatus
+from bluebridge.guest.ntrdma import back_ends
+from bluebridge.guest.ntrdma.back_ends import NTB_CPU
+from bluebridge.guest.ntrdma.interface import DEFAULT_MTU
 from bluebridge.guest.perf.sides import TESTS
-from bluebridge.guest.protocols.ntrdma import back_ends
-from bluebridge.guest.protocols.ntrdma.back_ends import NTB_CPU
-from bluebridge.guest.protocols.ntrdma.interface import DEFAULT_MTU
 from bluebridge.host_tools.analyzer.analysis import Transfer, transfers
 from bluebridge.host_tools.analyzer.views.work_requests import header, line, tree
 from bluebridge.host_tools.errors import LabError, Reporter, UsageError

@@ -6,8 +6,8 @@ import argparse
 from pathlib import Path
 
 from bluebridge.device.layout.ntb.models import BY_NAME, DEFAULT
+from bluebridge.guest.ntrdma.back_ends import BACK_END, BRIDGE_BACK_ENDS
 from bluebridge.guest.perf.sides import TESTS, positive
-from bluebridge.guest.protocols.ntrdma.back_ends import BACK_END, BRIDGE_BACK_ENDS
 from bluebridge.host_tools.lab import lab_options
 from bluebridge.host_tools.lab.ntrdma import TCP
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from bluebridge.guest.protocols.ntrdma.back_ends import BACK_END, BRIDGE_BACK_ENDS
+from bluebridge.guest.ntrdma.back_ends import BACK_END, BRIDGE_BACK_ENDS
 from bluebridge.guest.providers import HCA, NTRDMA, PROVIDERS
 from bluebridge.host_tools.commands.up_options import sides
 from bluebridge.host_tools.errors import UsageError

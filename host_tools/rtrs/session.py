@@ -11,7 +11,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from bluebridge.device.server.options import ServerOptions
-from bluebridge.guest.protocols.ntrdma.back_ends import BACK_END
+from bluebridge.guest.ntrdma.back_ends import BACK_END
 from bluebridge.guest.providers import NTRDMA
 from bluebridge.host_tools.errors import Progress
 from bluebridge.host_tools.lab import ntrdma

@@ -6,7 +6,7 @@ Addresses, numbers and keys cross on standard output and input, one line each wa
 
 import sys
 
-from bluebridge.guest.drivers.bus.machine import open_bus
+from bluebridge.guest.bus.machine import open_bus
 from bluebridge.guest.providers import open_device
 from bluebridge.guest.verbs import AccessFlags, QpInit, QpType, SendWr, Sge, WrOpcode
 

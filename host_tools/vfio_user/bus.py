@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from bluebridge.device.layout.pci import HEADER
-from bluebridge.guest.drivers.bus.dma_memory import Arena
-from bluebridge.guest.drivers.bus.interface import DmaMemory
+from bluebridge.guest.bus.dma_memory import Arena
+from bluebridge.guest.bus.interface import DmaMemory
 from bluebridge.host_tools.vfio_user.client import Client, sealed_memory
 from bluebridge.host_tools.vfio_user.connection import CONFIG, MSIX
 
@@ -44,7 +44,7 @@ class Ram:
 class SocketBus:
     """One function of a running server; `client` is for requests that drivers do not make.
 
-    Implements `Bus` and `Function` of `guest.drivers.bus.interface`. When the server is gone, loads
+    Implements `Bus` and `Function` of `guest.bus.interface`. When the server is gone, loads
     return all ones and stores vanish, as in a guest.
     """
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from bluebridge.images.apt import Packages
 from bluebridge.images.cache import PACKAGE, Cache, file_digest
-from bluebridge.images.overlay import CpioWriter, compile_python
+from bluebridge.images.initramfs import CpioWriter, compile_python
 from bluebridge.images.recipes import guest_contents
 from bluebridge.images.recipes.guest_contents import (
     FOLDERS,

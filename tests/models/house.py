@@ -138,6 +138,24 @@ def circles(edges: Graph) -> list[list[str]]:
     return sorted(found, key=len, reverse=True)
 
 
+def circles_of_siblings(edges: Graph) -> list[list[str]]:
+    """Return the sets of folders and files of one folder that import each other.
+
+    An import counts between the two children of the innermost folder that both modules are in;
+    that of a package's own `__init__.py` counts for none.
+    """
+    between: Graph = {}
+    for importer, targets in edges.items():
+        for target in targets:
+            ends = importer.split("."), target.split(".")
+            depth = next((at for at, (a, b) in enumerate(zip(*ends, strict=False)) if a != b), None)
+            if depth is not None:
+                one, other = (".".join(end[: depth + 1]) for end in ends)
+                between.setdefault(one, set()).add(other)
+                between.setdefault(other, set())
+    return circles(between)
+
+
 def rooms(text: str) -> dict[str, Room]:
     """The rows of all tables of `text` whose columns are "room" … "may import"."""
     found: dict[str, Room] = {}

@@ -11,9 +11,9 @@ import contextlib
 import socket
 import sys
 
-from bluebridge.guest.protocols.ntrdma.interface import Interface, Tap
-from bluebridge.guest.protocols.ntrdma.provider.device import NtrdmaDevice
-from bluebridge.guest.protocols.ntrdma.transports.tcp import TcpTransport
+from bluebridge.guest.ntrdma.interface import Interface, Tap
+from bluebridge.guest.ntrdma.provider.device import NtrdmaDevice
+from bluebridge.guest.ntrdma.transports.tcp import TcpTransport
 
 FRAME_BYTES = 9014
 FRAME_COUNT = 64

@@ -17,6 +17,7 @@ from bluebridge.device.fabric.messages import Datagram
 from bluebridge.device.fabric.subnet.port import Change, PortAgent
 from bluebridge.device.layout.buslog import What
 from bluebridge.device.layout.net.roce import Op, ipv4_gid
+from bluebridge.device.queue_pairs import QueuePairs
 from bluebridge.device.rdma import vocabulary
 from bluebridge.device.rdma.connected.requester import Requester
 from bluebridge.device.rdma.connected.responder import Responder
@@ -36,7 +37,6 @@ from bluebridge.device.rdma.ports.counters import InterfaceCounter
 from bluebridge.device.rdma.ports.face import Groups, PortEvents
 from bluebridge.device.rdma.ports.port import Port
 from bluebridge.device.rdma.ports.port_tables import Path
-from bluebridge.device.rdma.queue_pairs import QueuePairs
 from bluebridge.device.rdma.settings import Settings
 from bluebridge.device.rdma.vocabulary import AsyncEvent, CompletionStatus, PairState, Role
 from bluebridge.device.rdma.work import ReceiveWork, SendWork, WorkError

@@ -43,11 +43,11 @@ def test_krping_gives_the_same_either_way(pair: Pair, monkeypatch: pytest.Monkey
 
 
 def test_a_failure_in_compiled_code_names_file_and_line(guest_a: Vm) -> None:
-    script = "from bluebridge.guest.drivers.bus import vfio; vfio.find_device(root='/nowhere')"
+    script = "from bluebridge.guest.bus import vfio; vfio.find_device(root='/nowhere')"
     said = guest_a.agent.run(["python3", "-c", script])
     assert said.status == 1
     told = said.stderr.decode()
-    lines = (HOME / "bluebridge/guest/drivers/bus/vfio.py").read_text().splitlines()
+    lines = (HOME / "bluebridge/guest/bus/vfio.py").read_text().splitlines()
     raised = next(n for n, line in enumerate(lines, 1) if "there is no PCI device" in line)
-    assert f'File "bluebridge/guest/drivers/bus/vfio.py", line {raised}, in find_any' in told
+    assert f'File "bluebridge/guest/bus/vfio.py", line {raised}, in find_any' in told
     assert "DeviceError: there is no PCI device 15b3:1003 or " in told

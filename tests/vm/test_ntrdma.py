@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from bluebridge.guest.ntrdma.back_ends import BACK_END
 from bluebridge.guest.perf.sides import TESTS
-from bluebridge.guest.protocols.ntrdma.back_ends import BACK_END
 from bluebridge.host_tools.lab import ntrdma
 from bluebridge.host_tools.lab.config import LabConfig
 from bluebridge.host_tools.machine import pings

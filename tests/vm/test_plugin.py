@@ -99,7 +99,7 @@ def test_good(guest_a, guest_b, buslog, scratch):
     assert names <= {path.name for path in scratch.iterdir()}
 
 OPENS = (
-    "from bluebridge.guest.drivers.bus.vfio import VfioBus\\n"
+    "from bluebridge.guest.bus.vfio import VfioBus\\n"
     "from bluebridge.guest.providers import open_device\\n"
     "open_device(VfioBus())\\n"
 )

@@ -29,7 +29,7 @@ AT_ONCE = 30.0
 """Seconds for a program to start and fail; one that waits for a dead device takes a minute."""
 WAIT_FOR_EVENT = """\
 from bluebridge.guest.providers import open_device
-from bluebridge.guest.drivers.bus.vfio import VfioBus
+from bluebridge.guest.bus.vfio import VfioBus
 channel = open_device(VfioBus()).create_comp_channel()
 print("waiting", flush=True)
 channel.get_event()

@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from bluebridge.device.layout.ntrdma.port import PortState
-from bluebridge.guest.protocols.ntrdma.provider.device import NtrdmaDevice
+from bluebridge.guest.ntrdma.provider.device import NtrdmaDevice
 from tests.campaigns.survival.in_guest import main
 from tests.wire import ntrdma_pair
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from bluebridge.device.layout.ntrdma.port import PortState
 from bluebridge.guest.drivers.dma import Engine
 from bluebridge.guest.drivers.ntb import bridge_of
-from bluebridge.guest.protocols.ntrdma.provider.device import NtrdmaDevice
-from bluebridge.guest.protocols.ntrdma.transports.back_end import BackEnd
-from bluebridge.guest.protocols.ntrdma.transports.ntb import (
+from bluebridge.guest.ntrdma.provider.device import NtrdmaDevice
+from bluebridge.guest.ntrdma.transports.back_end import BackEnd
+from bluebridge.guest.ntrdma.transports.ntb import (
     PIECE_BYTES,
     CpuTransport,
     DmaTransport,

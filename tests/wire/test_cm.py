@@ -14,8 +14,7 @@ import pytest
 from bluebridge.device.buslog.reader import Filter, LogReader
 from bluebridge.device.layout.fields import Value
 from bluebridge.device.layout.net.cm import CmAttribute, RejectReason
-from bluebridge.guest.netif import NetInterface
-from bluebridge.guest.protocols.cm import (
+from bluebridge.guest.cm import (
     CmError,
     CmEvent,
     CmId,
@@ -23,8 +22,9 @@ from bluebridge.guest.protocols.cm import (
     ConnParam,
     EventType,
 )
-from bluebridge.guest.protocols.cm.gsi import GsiTransport, roce_address, roce_port
-from bluebridge.guest.protocols.cm.messages import encode, ip_header
+from bluebridge.guest.cm.gsi import GsiTransport, roce_address, roce_port
+from bluebridge.guest.cm.messages import encode, ip_header
+from bluebridge.guest.netif import NetInterface
 from bluebridge.guest.providers import open_device
 from bluebridge.guest.verbs import (
     AccessFlags,
@@ -267,7 +267,7 @@ def test_a_stale_client_stays_until_its_old_connection_is_closed(
     ends: tuple[End, End], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The listener calls the request stale, and sends the DREQ to a dead process's connection."""
-    monkeypatch.setattr("bluebridge.guest.protocols.cm.connection.STALE_SECONDS", 1000.0)
+    monkeypatch.setattr("bluebridge.guest.cm.connection.STALE_SECONDS", 1000.0)
     server, client = listener(ends[0]), resolved(ends[1])
     client.connect()
     child = expect(server, EventType.CONNECT_REQUEST).id

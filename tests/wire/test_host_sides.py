@@ -17,7 +17,7 @@ HOLDS = "import sys; from bluebridge.host_tools.hosts.prompt import *; print('op
 """The beginning of a program that has its HCA open."""
 WAITS = f"{HOLDS} sys.stdin.read()"
 WRITES = """\
-from bluebridge.guest.drivers.bus.machine import open_bus
+from bluebridge.guest.bus.machine import open_bus
 from bluebridge.guest.providers import open_device
 from bluebridge.guest.verbs import AccessFlags, QpInit, QpType, SendWr, Sge, WrOpcode
 
@@ -191,7 +191,7 @@ def test_breakpoints_of_a_peer(lab: Commands, tmp_path: Path) -> None:
     """`breakpoint()` in a program stops that program, with its card."""
     path = tmp_path / "program.py"
     path.write_text(
-        "from bluebridge.guest.drivers.bus.machine import open_bus\n"
+        "from bluebridge.guest.bus.machine import open_bus\n"
         "from bluebridge.guest.providers import open_device\n"
         "with open_device(open_bus()) as hca:\n"
         "    breakpoint()\n"

@@ -11,8 +11,8 @@ import pytest
 
 from bluebridge.device.buslog.reader import LogReader
 from bluebridge.device.layout.events import Fact
-from bluebridge.guest.protocols.ntrdma.engine.transport import Event
-from bluebridge.guest.protocols.ntrdma.transports.ntb import DmaTransport
+from bluebridge.guest.ntrdma.engine.transport import Event
+from bluebridge.guest.ntrdma.transports.ntb import DmaTransport
 from bluebridge.guest.protocols.rtrs.transport.interfaces import Interfaces
 from bluebridge.guest.verbs import Device, QpState, Sge, WcStatus, WrOpcode
 from bluebridge.host_tools.vfio_user.bus import RAM_BASE, RAM_SIZE

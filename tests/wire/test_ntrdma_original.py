@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bluebridge.guest.protocols.ntrdma.provider.device import NtrdmaDevice
+from bluebridge.guest.ntrdma.provider.device import NtrdmaDevice
 from tests.models.ntrdma_original.contract import OriginalContract, Start
 from tests.models.ntrdma_original.port import Original
 from tests.wire import ntrdma_pair

@@ -10,10 +10,10 @@ import pytest
 
 from bluebridge.device.buslog.reader import LogReader
 from bluebridge.device.layout.events import Fact
-from bluebridge.guest.drivers.bus.vectors import Deadline
+from bluebridge.guest.bus.vectors import Deadline
 from bluebridge.guest.drivers.ntb import NtbError
-from bluebridge.guest.protocols.ntrdma.provider.device import NtrdmaDevice
-from bluebridge.guest.protocols.ntrdma.transports.ntb import PIECE_BYTES, WINDOW, NtbTransport
+from bluebridge.guest.ntrdma.provider.device import NtrdmaDevice
+from bluebridge.guest.ntrdma.transports.ntb import PIECE_BYTES, WINDOW, NtbTransport
 from bluebridge.guest.verbs import WrOpcode
 from bluebridge.host_tools.vfio_user.bus import RAM_BASE
 from tests.models.verbs.contract.common import OK, join

@@ -12,12 +12,12 @@ import pytest
 from bluebridge.device.buslog.reader import LogReader
 from bluebridge.device.layout.events import Fact
 from bluebridge.guest.connections import open_connections
+from bluebridge.guest.ntrdma.engine.port import SILENT_SECONDS
+from bluebridge.guest.ntrdma.engine.transport import Event
+from bluebridge.guest.ntrdma.provider.device import NtrdmaDevice
+from bluebridge.guest.ntrdma.transports.ntb import DmaTransport, NtbTransport
 from bluebridge.guest.protocols.krping.host import Host
 from bluebridge.guest.protocols.krping.progress import Log
-from bluebridge.guest.protocols.ntrdma.engine.port import SILENT_SECONDS
-from bluebridge.guest.protocols.ntrdma.engine.transport import Event
-from bluebridge.guest.protocols.ntrdma.provider.device import NtrdmaDevice
-from bluebridge.guest.protocols.ntrdma.transports.ntb import DmaTransport, NtbTransport
 from bluebridge.guest.verbs import WcStatus, WrOpcode
 from tests.models.verbs.contract.common import OK, join
 from tests.models.verbs.krping_contract import SERVER_IP, Output, Run, Side, both

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from bluebridge.device.layout.mlx4.eqe import PORT_DOWN, EventType
+from bluebridge.guest.cm import ConnParam, open_cm
+from bluebridge.guest.cm import EventType as CmEventType
 from bluebridge.guest.drivers.hca.context import Context, open_hca
 from bluebridge.guest.netif import NetInterface
-from bluebridge.guest.protocols.cm import ConnParam, open_cm
-from bluebridge.guest.protocols.cm import EventType as CmEventType
 from bluebridge.guest.protocols.krping import host as krping
 from bluebridge.guest.protocols.krping.progress import Log
 from bluebridge.guest.verbs import QpInit, QpType, SendFlags, SendWr, VerbsError, WcStatus, WrOpcode

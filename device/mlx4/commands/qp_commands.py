@@ -23,7 +23,7 @@ from bluebridge.device.mlx4.rings.receive_queues import ReceiveRing
 from bluebridge.device.mlx4.rings.send_queue import SendRing
 from bluebridge.device.mlx4.settings.parameters import CommandError
 from bluebridge.device.mlx4.words import STATES
-from bluebridge.device.rdma.queue_pairs import QPN_MASK
+from bluebridge.device.queue_pairs import QPN_MASK
 from bluebridge.device.rdma.vocabulary import PairState, Role
 
 OPTIONAL: dict[OptPar, str] = {

@@ -45,7 +45,7 @@ from bluebridge.device.mlx4.commands.command import Command, Rule
 from bluebridge.device.mlx4.settings.parameters import CommandError
 from bluebridge.device.mlx4.words import STATUSES
 from bluebridge.device.pci.bus import DmaError
-from bluebridge.device.rdma.vocabulary import Refusal
+from bluebridge.device.refusal import Refusal
 from bluebridge.device.throttle import Throttle
 
 _SIZE: Final = CATAS_DWORDS * 4

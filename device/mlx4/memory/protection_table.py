@@ -27,7 +27,7 @@ from bluebridge.device.rdma.memory.region import (
     pages_of,
 )
 from bluebridge.device.rdma.memory.regions import PAGE_SHIFTS, MemoryRegions
-from bluebridge.device.rdma.vocabulary import Refusal
+from bluebridge.device.refusal import Refusal
 
 PD_BITS: Final = 17
 """Number of bits of a protection domain's number that the MPT holds."""

@@ -7,7 +7,7 @@ from enum import IntEnum
 from struct import Struct
 from typing import Final
 
-from bluebridge.device.ethernet.rules import Member
+from bluebridge.device.frames.rules import Member
 from bluebridge.device.layout.mlx4.commands import Status
 from bluebridge.device.layout.mlx4.contexts import QPC, ROCE_MODE_V2
 from bluebridge.device.layout.mlx4.ports import MCG, MCG_BLOCK_LOOPBACK, MCG_QPN_OFFSET

@@ -22,7 +22,7 @@ from bluebridge.device.mlx4.pairs import HcaPair
 from bluebridge.device.mlx4.rings.send_queue import SendRing
 from bluebridge.device.mlx4.settings.config import Features
 from bluebridge.device.pci.bus import HostBus
-from bluebridge.device.rdma.queue_pairs import QueuePairs
+from bluebridge.device.queue_pairs import QueuePairs
 from bluebridge.device.throttle import Throttle
 
 FULL: Final = "it is full"

@@ -25,7 +25,7 @@ from bluebridge.device.mlx4.rings.send_queue import SendRing
 from bluebridge.device.mlx4.settings.config import Features
 from bluebridge.device.mlx4.settings.parameters import Parameters
 from bluebridge.device.pci.bus import HostBus
-from bluebridge.device.rdma.queue_pairs import QueuePairs
+from bluebridge.device.queue_pairs import QueuePairs
 
 PAGE_SHIFT: Final = PAGE_SIZE.bit_length() - 1
 EQ_DOORBELL_END: Final = EQ_DOORBELL + 4 * 8

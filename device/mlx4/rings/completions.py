@@ -7,9 +7,9 @@ from struct import Struct
 from time import monotonic_ns
 from typing import Final
 
-from bluebridge.device.ethernet.frames.receiving import L4_GOOD
 from bluebridge.device.fabric.addresses import LinkLayer
 from bluebridge.device.fabric.messages import Datagram
+from bluebridge.device.frames.receiving import L4_GOOD
 from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.mlx4.cqe import GRH_PRESENT, IS_SEND_BIT, L4_CHECKED, OPCODE_ERROR
 from bluebridge.device.layout.net.ethernet import NO_VLAN

@@ -9,8 +9,8 @@ from abc import ABC, abstractmethod
 from struct import Struct
 from typing import Final
 
-from bluebridge.device.ethernet.frames.sending import IP_CHECKSUM, L4_CHECKSUM
 from bluebridge.device.ethernet.sender import MAX_FRAME
+from bluebridge.device.frames.sending import IP_CHECKSUM, L4_CHECKSUM
 from bluebridge.device.layout.mlx4.wqe import (
     CQE_REQUEST,
     CTRL_SIZE,

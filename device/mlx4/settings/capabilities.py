@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Final
 
-from bluebridge.device.ethernet.rules import MAX_EQUAL_RULES
+from bluebridge.device.frames.rules import MAX_EQUAL_RULES
 from bluebridge.device.layout.mlx4.capabilities import (
     QUERY_DEV_CAP,
     RESERVED_LKEY,

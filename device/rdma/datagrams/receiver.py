@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from bluebridge.device.ethernet import rules
-from bluebridge.device.ethernet.frames.frame import FrameHeaders, transport_number
-from bluebridge.device.ethernet.frames.receiving import findings
-from bluebridge.device.ethernet.rules import Member
 from bluebridge.device.fabric.addresses import LinkLayer, is_group
 from bluebridge.device.fabric.messages import Datagram
 from bluebridge.device.fabric.sizes import size_of
+from bluebridge.device.frames import rules
+from bluebridge.device.frames.frame import FrameHeaders, transport_number
+from bluebridge.device.frames.receiving import findings
+from bluebridge.device.frames.rules import Member
 from bluebridge.device.layout.buslog import What
 from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.net.ip import IPOIB_HEADER_SIZE

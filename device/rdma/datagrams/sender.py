@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-from bluebridge.device.ethernet.frames.sending import LargeSendHeaders, with_checksums
 from bluebridge.device.fabric.messages import Datagram, Route
 from bluebridge.device.fabric.sizes import size_of
+from bluebridge.device.frames.sending import with_checksums
 from bluebridge.device.layout.buslog import What
 from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.net.ip import IPOIB_HEADER_SIZE
@@ -81,7 +81,7 @@ class DatagramSender(UnconnectedSender):
         if work.length > min(qp.max_message, MAX_LARGE_SEND) or work.length > mss * MAX_PIECES:
             raise TooLongError(f"a large send of {work.length} bytes, {mss} in each datagram")
         payload = b"".join(qp.memory.gather(work.parts, note=True, what=What.PAYLOAD))
-        packets = LargeSendHeaders(work.header, ipoib=True).cut(payload, mss)
+        packets = work.cut(work.header, payload, ipoib=True)
         self._rest.extend(self._addressed(work, packets, True))
         self._send_rest()
         work.length += len(work.header)

@@ -22,7 +22,7 @@ from bluebridge.device.rdma.memory.region import (
     pages_of,
 )
 from bluebridge.device.rdma.settings import Settings
-from bluebridge.device.rdma.vocabulary import Reason, Refusal
+from bluebridge.device.refusal import Reason, Refusal
 
 KEY_BYTE: Final = 8
 """Number of low bits of a key that software may choose."""

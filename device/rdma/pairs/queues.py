@@ -68,7 +68,7 @@ class SharedReceiveQueues(ABC):
 
 Verdict = tuple[int, int, int, int, int, int]
 """Words of a completion about a frame: kind of the tag that was stripped (`NO_TAG`, `CUSTOMER_TAG`,
-`SERVICE_TAG`) and the tag, findings and checksum (`ethernet.frames.verdicts`), RSS hash, and the
+`SERVICE_TAG`) and the tag, findings and checksum (`frames.receiving`), RSS hash, and the
 monotonic time of arrival in ns."""
 
 NO_TAG, CUSTOMER_TAG, SERVICE_TAG = range(3)
@@ -139,7 +139,7 @@ class Completions(ABC):
 
         `path_bits` are those of the LID it was sent to, `pkey_index` is the place of its P_Key in
         the table, and `found` are the findings on its IPoIB packet and its checksum
-        (`ethernet.frames.verdicts`), None where software does not want them.
+        (`frames.receiving`), None where software does not want them.
         """
 
     @abstractmethod

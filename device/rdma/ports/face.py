@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-from bluebridge.device.ethernet.rules import Member
 from bluebridge.device.fabric.subnet.port import Change, PortAgent
+from bluebridge.device.frames.rules import Member
 
 
 class PortEvents(ABC):

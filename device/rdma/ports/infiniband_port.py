@@ -32,7 +32,7 @@ from bluebridge.device.rdma.ports.datagram_headers import parse_ib_datagram
 from bluebridge.device.rdma.ports.face import PortEvents
 from bluebridge.device.rdma.ports.port import Port
 from bluebridge.device.rdma.ports.port_tables import Path
-from bluebridge.device.rdma.vocabulary import Reason, Refusal
+from bluebridge.device.refusal import Reason, Refusal
 
 PRODUCER_ADAPTER: Final = 1
 

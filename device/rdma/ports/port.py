@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import ClassVar, Final
 
-from bluebridge.device.ethernet.rules import RuleTable
 from bluebridge.device.fabric.addresses import LinkLayer
 from bluebridge.device.fabric.interface import (
     Cancellable,
@@ -17,6 +16,7 @@ from bluebridge.device.fabric.interface import (
     PacketPort,
 )
 from bluebridge.device.fabric.messages import ConnectedPacket, Datagram, Frames, Message, Route
+from bluebridge.device.frames.rules import RuleTable
 from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.net.ethernet import NO_VLAN, VLAN_TAG_TYPES
 from bluebridge.device.layout.net.roce import NO_GID
@@ -26,7 +26,7 @@ from bluebridge.device.rdma.ports.datagram_headers import parse_datagram
 from bluebridge.device.rdma.ports.face import PortEvents
 from bluebridge.device.rdma.ports.flow_control import FlowControl
 from bluebridge.device.rdma.ports.port_tables import Path, Tables, roce_route
-from bluebridge.device.rdma.vocabulary import Reason, Refusal
+from bluebridge.device.refusal import Reason, Refusal
 from bluebridge.device.throttle import Throttle
 
 MAX_MTU: Final = 9600

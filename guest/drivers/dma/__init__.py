@@ -14,8 +14,8 @@ lies the peer's memory.
 from __future__ import annotations
 
 from bluebridge.device.layout import ioat as layout
-from bluebridge.guest.drivers.bus.interface import DmaMemory, Function
-from bluebridge.guest.drivers.bus.vectors import Vectors
+from bluebridge.guest.bus.interface import DmaMemory, Function
+from bluebridge.guest.bus.vectors import Vectors
 from bluebridge.guest.drivers.dma.channel import ENTRIES, Channel
 from bluebridge.guest.drivers.dma.errors import ChannelHalted, DmaError, DmaTimeout
 
@@ -68,6 +68,6 @@ class Engine:
 
 def open_engine() -> Engine:
     """Open and reset this machine's DMA engine on vfio-pci; raises `DeviceError`."""
-    from bluebridge.guest.drivers.bus.machine import open_driver
+    from bluebridge.guest.bus.machine import open_driver
 
     return open_driver(layout.PCI_IDS, BARS, Engine)

@@ -15,8 +15,8 @@ from bluebridge.device.layout.ioat import (
     ChannelError,
     State,
 )
-from bluebridge.guest.drivers.bus.interface import RESET_SECONDS, DmaMemory, Function
-from bluebridge.guest.drivers.bus.vectors import Deadline, Vectors
+from bluebridge.guest.bus.interface import RESET_SECONDS, DmaMemory, Function
+from bluebridge.guest.bus.vectors import Deadline, Vectors
 from bluebridge.guest.drivers.dma.errors import ChannelHalted, DmaError, DmaTimeout
 
 _ENTRY = struct.Struct("<IIQQ")

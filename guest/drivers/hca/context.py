@@ -10,7 +10,7 @@ from bluebridge.device.layout.mlx4.capabilities import BmmeFlag
 from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.device.layout.mlx4.ports import CONFIG_DEV, CONFIG_DEV_ROCE_PORT
 from bluebridge.device.layout.net.ip import ROCE_PORT
-from bluebridge.guest.drivers.bus.interface import Bus, DmaMemory
+from bluebridge.guest.bus.interface import Bus, DmaMemory
 from bluebridge.guest.drivers.hca.ports import GID_BYTES, MAC_BYTES, Port
 from bluebridge.guest.drivers.hca.posting.blueflame import BlueFlame, BlueFlameUse
 from bluebridge.guest.drivers.hca.queues.cq import Cq

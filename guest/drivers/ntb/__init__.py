@@ -19,7 +19,7 @@ offset.
 from __future__ import annotations
 
 from bluebridge.device.layout.ntb.models import BY_PCI_ID, GEN1, GEN4
-from bluebridge.guest.drivers.bus.interface import Function
+from bluebridge.guest.bus.interface import Function
 from bluebridge.guest.drivers.ntb.bridge import Bridge, LinkState
 from bluebridge.guest.drivers.ntb.intel import BARS, Gen1Bridge, Gen4Bridge
 from bluebridge.guest.drivers.ntb.window import NtbError, NtbTimeout, Window
@@ -55,6 +55,6 @@ def bridge_of(function: Function) -> Bridge:
 
 def open_bridge() -> Bridge:
     """Open and reset this machine's bridge on vfio-pci; raises `DeviceError`."""
-    from bluebridge.guest.drivers.bus.machine import open_driver
+    from bluebridge.guest.bus.machine import open_driver
 
     return open_driver(DRIVERS, BARS, bridge_of)

@@ -11,7 +11,7 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 
-from bluebridge.guest.drivers.bus.vectors import Deadline
+from bluebridge.guest.bus.vectors import Deadline
 from bluebridge.guest.drivers.dma import open_engine
 from bluebridge.guest.drivers.ntb import Bridge, LinkState, NtbError, NtbTimeout, open_bridge
 from bluebridge.guest.drivers.ntb.pingpong import LARGEST, PingPong

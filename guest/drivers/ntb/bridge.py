@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from bluebridge.device.layout.ntb.models import BridgeModel
-from bluebridge.guest.drivers.bus.interface import RESET_SECONDS, DmaMemory, Function
-from bluebridge.guest.drivers.bus.vectors import Deadline, Vectors
+from bluebridge.guest.bus.interface import RESET_SECONDS, DmaMemory, Function
+from bluebridge.guest.bus.vectors import Deadline, Vectors
 from bluebridge.guest.drivers.ntb.window import NtbError, NtbTimeout, Program, Window
 from bluebridge.guest.errors import DeviceError
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from bluebridge.device.layout.ntb import gen1, gen4
 from bluebridge.device.layout.ntb.models import BridgeModel
-from bluebridge.guest.drivers.bus.interface import Function
+from bluebridge.guest.bus.interface import Function
 from bluebridge.guest.drivers.ntb.bridge import ENABLED, Bridge, LinkState
 from bluebridge.guest.drivers.ntb.window import NtbError, Program
 from bluebridge.guest.errors import DeviceError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from bluebridge.guest.drivers.bus.vectors import Deadline
+from bluebridge.guest.bus.vectors import Deadline
 from bluebridge.guest.drivers.dma import Engine
 from bluebridge.guest.drivers.ntb.bridge import Bridge
 from bluebridge.guest.drivers.ntb.window import NtbTimeout

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bluebridge.guest.drivers.bus.interface import Function
+from bluebridge.guest.bus.interface import Function
 from bluebridge.guest.errors import DeviceError
 
 Program = Callable[[int, int], None]

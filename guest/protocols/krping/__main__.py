@@ -8,8 +8,8 @@ import json
 import signal
 import sys
 
+from bluebridge.guest.bus.machine import open_bus
 from bluebridge.guest.connections import PREFIX_LENGTHS
-from bluebridge.guest.drivers.bus.machine import open_bus
 from bluebridge.guest.errors import DeviceError
 from bluebridge.guest.protocols.krping.host import Host, Result, host_of, on_signals, open_hca
 from bluebridge.guest.protocols.krping.option_string import (

@@ -19,7 +19,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Protocol
 
-from bluebridge.guest.drivers.bus.machine import open_bus
+from bluebridge.guest.bus.machine import open_bus
 from bluebridge.guest.errors import DeviceError
 from bluebridge.guest.fuse.connection import FuseConnection
 from bluebridge.guest.fuse.messages import mounted, need_fuse

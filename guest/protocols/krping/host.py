@@ -9,9 +9,9 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from types import FrameType
 
+from bluebridge.guest.bus.interface import Bus
+from bluebridge.guest.cm import ConnectionManager
 from bluebridge.guest.connections import open_connections
-from bluebridge.guest.drivers.bus.interface import Bus
-from bluebridge.guest.protocols.cm import ConnectionManager
 from bluebridge.guest.protocols.krping.option_string import OptionError, Options, parse
 from bluebridge.guest.protocols.krping.progress import Cancelled, KrpingError, Log
 from bluebridge.guest.protocols.krping.sides import Client, Server

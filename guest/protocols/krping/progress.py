@@ -17,8 +17,8 @@ from functools import lru_cache
 from typing import TextIO
 
 from bluebridge.device.layout.net.cm import RejectReason
+from bluebridge.guest.cm import CmEvent, EventType
 from bluebridge.guest.connections import PREFIX_LENGTHS
-from bluebridge.guest.protocols.cm import CmEvent, EventType
 from bluebridge.guest.protocols.krping.option_string import Options
 
 PREFIX = "krping: "

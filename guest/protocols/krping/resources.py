@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 
-from bluebridge.guest.drivers.bus.interface import DmaMemory
+from bluebridge.guest.bus.interface import DmaMemory
 from bluebridge.guest.protocols.krping.option_string import MemMode, Options, Test
 from bluebridge.guest.protocols.krping.progress import KrpingError, Log
 from bluebridge.guest.verbs import (

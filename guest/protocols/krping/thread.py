@@ -11,7 +11,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
-from bluebridge.guest.protocols.cm import CmEvent, CmId, ConnectionManager, ConnParam, EventType
+from bluebridge.guest.cm import CmEvent, CmId, ConnectionManager, ConnParam, EventType
 from bluebridge.guest.protocols.krping.option_string import Options, Test
 from bluebridge.guest.protocols.krping.progress import (
     PREFIX,

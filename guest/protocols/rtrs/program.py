@@ -17,7 +17,7 @@ from bluebridge.guest.errors import DeviceError
 from bluebridge.guest.fuse.connection import FuseConnection
 from bluebridge.guest.fuse.messages import mounted_at, need_fuse
 from bluebridge.guest.fuse.tree import Directory
-from bluebridge.guest.protocols.ntrdma.back_ends import BACK_END
+from bluebridge.guest.ntrdma.back_ends import BACK_END
 from bluebridge.guest.protocols.rtrs.engine.actions import AddressPair
 from bluebridge.guest.protocols.rtrs.engine.client.dispatch import POLICIES
 from bluebridge.guest.protocols.rtrs.engine.settings import ClientSettings, ServerSettings

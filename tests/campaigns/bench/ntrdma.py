@@ -6,8 +6,8 @@ import json
 import statistics
 
 from bluebridge.device.layout.ntb.models import GEN4
+from bluebridge.guest.ntrdma.back_ends import BACK_END
 from bluebridge.guest.perf.sides import LATENCY_BYTES
-from bluebridge.guest.protocols.ntrdma.back_ends import BACK_END
 from bluebridge.host_tools.errors import Progress
 from bluebridge.host_tools.lab import ntrdma
 from bluebridge.host_tools.lab.config import LabConfig

@@ -19,7 +19,7 @@ from bluebridge.device.buslog.reader import LogReader
 from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.ntb.models import DEFAULT
 from bluebridge.device.layout.ntrdma.port import PortState
-from bluebridge.guest.protocols.ntrdma.back_ends import BACK_END, BRIDGE_BACK_ENDS
+from bluebridge.guest.ntrdma.back_ends import BACK_END, BRIDGE_BACK_ENDS
 from bluebridge.host_tools.errors import LabError, Reporter
 from bluebridge.host_tools.lab import ntrdma
 from bluebridge.host_tools.lab.config import LabConfig

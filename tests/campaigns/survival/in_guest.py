@@ -21,6 +21,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
 from bluebridge.device.layout.ntrdma.port import PortState
+from bluebridge.guest.cm import CmEvent, CmId, ConnectionManager, EventType
 from bluebridge.guest.connections import open_connections
 from bluebridge.guest.errors import DeviceError
 from bluebridge.guest.link import (
@@ -33,10 +34,9 @@ from bluebridge.guest.link import (
     Link,
     Lost,
 )
-from bluebridge.guest.protocols.cm import CmEvent, CmId, ConnectionManager, EventType
-from bluebridge.guest.protocols.ntrdma.back_ends import BACK_END
-from bluebridge.guest.protocols.ntrdma.open import open_ntrdma
-from bluebridge.guest.protocols.ntrdma.provider.device import NtrdmaDevice
+from bluebridge.guest.ntrdma.back_ends import BACK_END
+from bluebridge.guest.ntrdma.open import open_ntrdma
+from bluebridge.guest.ntrdma.provider.device import NtrdmaDevice
 from bluebridge.guest.verbs import Device, DeviceLost, VerbsError, WrOpcode
 
 Opener = Callable[[Sequence[Callable[[PortState], None]], str], NtrdmaDevice]

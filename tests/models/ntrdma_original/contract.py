@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import pytest
 
 from bluebridge.device.layout.net.roce import ipv4_gid
-from bluebridge.guest.protocols.ntrdma.connections import CommandTransport
-from bluebridge.guest.protocols.ntrdma.provider.device import NtrdmaDevice
+from bluebridge.guest.ntrdma.connections import CommandTransport
+from bluebridge.guest.ntrdma.provider.device import NtrdmaDevice
 from bluebridge.guest.verbs import QpState, SendFlags, SendWr, WcFlags, WcOpcode, WcStatus, WrOpcode
 from tests.models.ntrdma_original import queue_pair as original_qp
 from tests.models.ntrdma_original.port import Original

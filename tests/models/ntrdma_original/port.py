@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from types import TracebackType
 
-from bluebridge.guest.protocols.ntrdma.transports.back_end import BackEnd
+from bluebridge.guest.ntrdma.transports.back_end import BackEnd
 from tests.models.ntrdma_original.queue_pair import PIECES, Pair, Piece, Region, Ring, Twin
 
 TAG = 0xEC7B5719

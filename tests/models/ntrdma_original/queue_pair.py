@@ -9,7 +9,7 @@ import struct
 from collections import deque
 from typing import NamedTuple, Protocol
 
-from bluebridge.guest.protocols.ntrdma.transports.back_end import BackEnd
+from bluebridge.guest.ntrdma.transports.back_end import BackEnd
 
 Segment = tuple[int, int]
 

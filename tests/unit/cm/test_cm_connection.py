@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from bluebridge.device.layout.net.cm import CmAttribute, RejectReason
-from bluebridge.guest.protocols.cm.connection import (
+from bluebridge.guest.cm.connection import (
     MAX_RETRIES,
     RESEND_SECONDS,
     STALE_SECONDS,
@@ -17,8 +17,8 @@ from bluebridge.guest.protocols.cm.connection import (
     Notice,
     State,
 )
-from bluebridge.guest.protocols.cm.interface import EventType, Peer
-from bluebridge.guest.protocols.cm.messages import Message, decode
+from bluebridge.guest.cm.interface import EventType, Peer
+from bluebridge.guest.cm.messages import Message, decode
 
 PEER = Peer(bytes(16), bytes(6))
 REQUEST = {"local_qpn": 0x50, "starting_psn": 1}

@@ -16,14 +16,14 @@ from bluebridge.device.layout.net.cm import (
     cm_timeout_seconds,
     service_id,
 )
-from bluebridge.guest.neighbours import Heard, neighbours_of
-from bluebridge.guest.protocols.cm.messages import (
+from bluebridge.guest.cm.messages import (
     MalformedMessage,
     decode,
     encode,
     ip_header,
     parse_ip_header,
 )
+from bluebridge.guest.neighbours import Heard, neighbours_of
 
 
 @st.composite

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from bluebridge.device.layout.mlx4.capabilities import INIT_HCA, QUERY_DEV_CAP
 from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.device.layout.mlx4.contexts import MAP_ENTRY
-from bluebridge.guest.drivers.bus.byte_order import swap32
-from bluebridge.guest.drivers.bus.vfio import find_device
+from bluebridge.guest.bus.byte_order import swap32
+from bluebridge.guest.bus.vfio import find_device
 from bluebridge.guest.drivers.hca.ports import link_local_gid
 from bluebridge.guest.drivers.hca.posting.wqe import INLINE_BIT, write_inline
 from bluebridge.guest.drivers.hca.queues.qp import transition

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bluebridge.guest.drivers.bus.dma_memory import (
+from bluebridge.guest.bus.dma_memory import (
     GRANULE,
     HUGE,
     Arena,

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bluebridge.device.layout.ioat import DESCRIPTOR, DESCRIPTOR_SIZE
-from bluebridge.guest.drivers.bus.dma_memory import Arena
-from bluebridge.guest.drivers.bus.interface import accesses, load_bytes, store_bytes
-from bluebridge.guest.drivers.bus.vectors import Vectors
+from bluebridge.guest.bus.dma_memory import Arena
+from bluebridge.guest.bus.interface import accesses, load_bytes, store_bytes
+from bluebridge.guest.bus.vectors import Vectors
 from bluebridge.guest.drivers.dma.channel import Ring
 from bluebridge.guest.drivers.ntb import LinkState
 from bluebridge.guest.errors import DeviceError

@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from bluebridge.guest.drivers.bus.interface import Bus
+from bluebridge.guest.bus.interface import Bus
 from bluebridge.guest.drivers.hca.posting.blueflame import USES, BlueFlameUse, use_of
 from bluebridge.guest.errors import DeviceError
 from bluebridge.guest.providers import BLUEFLAME_USES, open_device

@@ -6,7 +6,7 @@ from struct import pack
 
 import pytest
 
-from bluebridge.device.ethernet.frames.frame import ones_sum
+from bluebridge.device.frames.frame import ones_sum
 from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.device.layout.mlx4.cqe import FRAME_CQE, CompletionStatus, FrameStatus
 from bluebridge.device.layout.mlx4.wqe import CQE_REQUEST, FORCE_LOOPBACK, IP_CSUM, TCP_UDP_CSUM

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bluebridge.device.ethernet.rules import BY_ADDRESS, BY_TRANSPORT
+from bluebridge.device.frames.rules import BY_ADDRESS, BY_TRANSPORT
 from bluebridge.device.layout.mlx4.capabilities import INIT_HCA, QUERY_DEV_CAP
 from bluebridge.device.layout.mlx4.commands import Opcode, Status
 from bluebridge.device.layout.mlx4.steering import RuleHeader, RuleMode

@@ -6,8 +6,8 @@ from struct import pack
 
 import pytest
 
-from bluebridge.device.ethernet.frames.frame import FrameHeaders
-from bluebridge.device.ethernet.frames.sending import LargeSendHeaders
+from bluebridge.device.frames.frame import FrameHeaders
+from bluebridge.device.frames.sending import LargeSendHeaders
 from bluebridge.device.layout.mlx4.capabilities import INIT_HCA, QUERY_DEV_CAP, DevFlag
 from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.device.layout.mlx4.cqe import FRAME_CQE, CompletionStatus, FrameStatus

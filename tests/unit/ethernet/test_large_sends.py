@@ -6,8 +6,8 @@ from struct import pack, unpack_from
 
 import pytest
 
-from bluebridge.device.ethernet.frames.frame import FrameHeaders
-from bluebridge.device.ethernet.frames.sending import LargeSendHeaders, SegmentError
+from bluebridge.device.frames.frame import FrameHeaders
+from bluebridge.device.frames.sending import LargeSendHeaders, SegmentError
 from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.device.layout.mlx4.cqe import FRAME_CQE, CompletionStatus, FrameStatus
 from bluebridge.device.layout.mlx4.wqe import CQE_REQUEST, IP_CSUM, TCP_UDP_CSUM, SendOpcode

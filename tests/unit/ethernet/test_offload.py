@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bluebridge.device.ethernet.frames.frame import FrameHeaders, ones_sum
-from bluebridge.device.ethernet.frames.sending import fill_ip_checksum, fill_l4_checksum, tagged
+from bluebridge.device.frames.frame import FrameHeaders, ones_sum
+from bluebridge.device.frames.sending import fill_ip_checksum, fill_l4_checksum, tagged
 from bluebridge.device.layout.mlx4.cqe import FRAME_CQE, FrameStatus
 from bluebridge.device.layout.net.ethernet import ETHERTYPE_SERVICE_VLAN, ETHERTYPE_VLAN
 from tests.models.ethernet import ethernet_qp, ip_frame, steer

@@ -7,8 +7,8 @@ from struct import pack
 
 import pytest
 
-from bluebridge.device.ethernet.frames.frame import FrameHeaders
-from bluebridge.device.ethernet.frames.receiving import MAX_FLOWS, toeplitz, xor_hash
+from bluebridge.device.frames.frame import FrameHeaders
+from bluebridge.device.frames.receiving import MAX_FLOWS, toeplitz, xor_hash
 from bluebridge.device.layout.mlx4.capabilities import INIT_HCA
 from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.device.layout.mlx4.contexts import QPC, RSS, RSS_OFFSET, RssFlag, ServiceType

@@ -23,11 +23,11 @@ CODE = "0123456789abcdef"
 
 def guest_code(root: Path) -> Path:
     """A tree with the least of guest code; returns a file of it."""
-    driver = "bluebridge/guest/drivers/bus/vfio.py"
+    driver = "bluebridge/guest/bus/vfio.py"
     for name in (*SINGLE, driver, "bluebridge/device/layout/fields.py"):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text("")
-    return root / "bluebridge/guest/drivers/bus/vfio.py"
+    return root / "bluebridge/guest/bus/vfio.py"
 
 
 def test_every_hot_module_is_guest_code() -> None:
@@ -45,7 +45,7 @@ def test_the_key_follows_every_change_of_the_sources(tmp_path: Path) -> None:
     (tmp_path / "bluebridge/device/layout/fields.py").write_text("y = 1\n")
     keys.append(code_key(tmp_path))
     assert len({guest_build.key(key) for key in keys}) == 4
-    (tmp_path / "bluebridge/guest/drivers/bus/notes.txt").write_text("not code")
+    (tmp_path / "bluebridge/guest/bus/notes.txt").write_text("not code")
     assert code_key(tmp_path) == keys[-1]
 
 
@@ -101,11 +101,11 @@ def test_a_broken_compiler_is_one_line(tmp_path: Path, no_compiler: Path) -> Non
 
 
 def test_the_finder_knows_the_files_of_its_folder() -> None:
-    finder = CompiledFinder("/somewhere", ["bluebridge.guest.drivers.bus.vfio.so", "README"])
-    spec = finder.find_spec("bluebridge.guest.drivers.bus.vfio")
+    finder = CompiledFinder("/somewhere", ["bluebridge.guest.bus.vfio.so", "README"])
+    spec = finder.find_spec("bluebridge.guest.bus.vfio")
     assert spec is not None
-    assert spec.origin == "/somewhere/bluebridge.guest.drivers.bus.vfio.so"
-    assert finder.find_spec("bluebridge.guest.drivers.bus") is None
+    assert spec.origin == "/somewhere/bluebridge.guest.bus.vfio.so"
+    assert finder.find_spec("bluebridge.guest.bus") is None
     assert finder.find_spec("README") is None
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from bluebridge.device.ethernet.frames.receiving import IP_GOOD, IS_IPV4, IS_TCP, L4_GOOD
+from bluebridge.device.frames.receiving import IP_GOOD, IS_IPV4, IS_TCP, L4_GOOD
 from bluebridge.device.layout import mlx4
 from bluebridge.device.layout.fields import RegisterBlock, Struct
 from bluebridge.device.layout.mlx4.commands import Opcode
@@ -20,7 +20,8 @@ from bluebridge.device.layout.mlx4.cqe import FrameStatus
 from bluebridge.device.mlx4 import words
 from bluebridge.device.mlx4.commands.field_words import REFUSED, WORDS, Checked, page
 from bluebridge.device.mlx4.commands.register import RULES
-from bluebridge.device.rdma.vocabulary import AsyncEvent, CompletionStatus, PairState, Reason
+from bluebridge.device.rdma.vocabulary import AsyncEvent, CompletionStatus, PairState
+from bluebridge.device.refusal import Reason
 from tests.models.house import HOME
 
 ADAPTER = HOME / "device/mlx4"

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bluebridge.device.ethernet.rules import Entry, Rule, RuleTable
+from bluebridge.device.frames.rules import Entry, Rule, RuleTable
 from bluebridge.device.layout.mlx4.capabilities import QUERY_PORT
 from bluebridge.device.layout.mlx4.commands import Opcode, Status
 from bluebridge.device.layout.mlx4.contexts import ServiceType

@@ -13,10 +13,10 @@ from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.device.layout.mlx4.contexts import ServiceType
 from bluebridge.device.mlx4.pairs import HcaPair
 from bluebridge.device.mlx4.rings.send_queue import SendRing
+from bluebridge.device.queue_pairs import PORTION
 from bluebridge.device.rdma.connected.requester import Requester
 from bluebridge.device.rdma.connected.responder import Responder
 from bluebridge.device.rdma.datagrams.sender import DatagramSender
-from bluebridge.device.rdma.queue_pairs import PORTION
 from tests.models.rdma_node import Pair, SendOpcode, inline
 
 PARTS = (HcaPair, SendRing, Requester, Responder, DatagramSender, EthernetSender)

@@ -9,9 +9,9 @@ from typing import cast
 import pytest
 
 from bluebridge.guest.drivers.ntb import Bridge
-from bluebridge.guest.protocols.ntrdma.engine.transport import Message
-from bluebridge.guest.protocols.ntrdma.transports import ntb
-from bluebridge.guest.protocols.ntrdma.transports.ntb import CpuTransport
+from bluebridge.guest.ntrdma.engine.transport import Message
+from bluebridge.guest.ntrdma.transports import ntb
+from bluebridge.guest.ntrdma.transports.ntb import CpuTransport
 
 SLOW = 0.002
 """Seconds of a store that the server takes one by one."""

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from bluebridge.device.layout.ntrdma import commands, work
-from bluebridge.guest.protocols.ntrdma.engine import memory
-from bluebridge.guest.protocols.ntrdma.engine.memory import SendEntry
+from bluebridge.guest.ntrdma.engine import memory
+from bluebridge.guest.ntrdma.engine.memory import SendEntry
 from bluebridge.guest.verbs.enums import WcStatus, WrOpcode
 from bluebridge.guest.verbs.values import Sge
 from tests.world import seeds

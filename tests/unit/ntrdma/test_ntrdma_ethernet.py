@@ -6,7 +6,7 @@ import pytest
 
 from bluebridge.device.layout.ntrdma import work as layout
 from bluebridge.device.layout.ntrdma.port import BELL_ETHERNET, ETHERNET_CAPACITY, PEER_INFO
-from bluebridge.guest.protocols.ntrdma.engine.ethernet import BUFFER, LENGTH, Ethernet
+from bluebridge.guest.ntrdma.engine.ethernet import BUFFER, LENGTH, Ethernet
 from tests.unit.ntrdma.test_ntrdma_hostile import Liar, meet
 from tests.world.ntrdma.side import FRAME_BYTES, FRAME_COUNT, Side
 from tests.world.ntrdma.world import settled

@@ -15,8 +15,8 @@ from bluebridge.device.layout.ntrdma import commands as layout
 from bluebridge.device.layout.ntrdma.commands import CommandCode, QueueState
 from bluebridge.device.layout.ntrdma.port import DOORBELLS, PEER_INFO, VERSION_TAG, PortState
 from bluebridge.device.layout.ntrdma.work import WorkCode, WorkStatus
-from bluebridge.guest.protocols.ntrdma.engine.memory import COMPLETION, SendEntry, advanced
-from bluebridge.guest.protocols.ntrdma.engine.regions import Region
+from bluebridge.guest.ntrdma.engine.memory import COMPLETION, SendEntry, advanced
+from bluebridge.guest.ntrdma.engine.regions import Region
 from bluebridge.guest.verbs.enums import AccessFlags
 from bluebridge.guest.verbs.values import Sge
 from tests.world.ntrdma.side import ALL, KEY, Side

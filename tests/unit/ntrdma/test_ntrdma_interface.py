@@ -18,9 +18,9 @@ import pytest
 
 from bluebridge.device.layout.net.roce import ipv4_gid
 from bluebridge.guest.connections import open_connections
-from bluebridge.guest.protocols.ntrdma.interface import EthernetOptions, addresses_of, parse, parse6
-from bluebridge.guest.protocols.ntrdma.provider.device import NtrdmaDevice
-from bluebridge.guest.protocols.ntrdma.transports.tcp import TcpTransport
+from bluebridge.guest.ntrdma.interface import EthernetOptions, addresses_of, parse, parse6
+from bluebridge.guest.ntrdma.provider.device import NtrdmaDevice
+from bluebridge.guest.ntrdma.transports.tcp import TcpTransport
 from bluebridge.guest.verbs import VerbsError
 from bluebridge.images.cache import HOME
 from tests.models.ntrdma_port import END, FRAME_BYTES, SocketPort, with_port

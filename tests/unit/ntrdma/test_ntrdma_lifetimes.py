@@ -8,11 +8,11 @@ import pytest
 
 from bluebridge.device.layout.ntrdma.commands import QueueState
 from bluebridge.device.layout.ntrdma.port import PortState, Spad
-from bluebridge.guest.protocols.ntrdma.engine.memory import SendEntry, advanced
-from bluebridge.guest.protocols.ntrdma.engine.peer import Peer
-from bluebridge.guest.protocols.ntrdma.engine.queue_pair import Sizes
-from bluebridge.guest.protocols.ntrdma.engine.regions import Region
-from bluebridge.guest.protocols.ntrdma.engine.transport import Operation
+from bluebridge.guest.ntrdma.engine.memory import SendEntry, advanced
+from bluebridge.guest.ntrdma.engine.peer import Peer
+from bluebridge.guest.ntrdma.engine.queue_pair import Sizes
+from bluebridge.guest.ntrdma.engine.regions import Region
+from bluebridge.guest.ntrdma.engine.transport import Operation
 from bluebridge.guest.verbs.enums import SendFlags, WcStatus, WrOpcode
 from bluebridge.guest.verbs.values import FastRegistration, RecvWr, SendWr, Sge
 from tests.world.ntrdma.side import ALL, IOVA, KEY, End, Side

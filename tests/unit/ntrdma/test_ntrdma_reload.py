@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from bluebridge.guest.protocols.ntrdma.engine.transport import Event
-from bluebridge.guest.protocols.ntrdma.provider.device import NtrdmaDevice
-from bluebridge.guest.protocols.ntrdma.transports.tcp import TcpTransport
+from bluebridge.guest.ntrdma.engine.transport import Event
+from bluebridge.guest.ntrdma.provider.device import NtrdmaDevice
+from bluebridge.guest.ntrdma.transports.tcp import TcpTransport
 from bluebridge.guest.verbs import QpState, WcStatus, WrOpcode
 from tests.models.verbs.contract.common import OK, join
 from tests.models.verbs.player import PATTERN, Player, fill

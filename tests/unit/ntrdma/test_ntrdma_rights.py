@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bluebridge.guest.protocols.ntrdma.engine.regions import Domain, FastRegion
+from bluebridge.guest.ntrdma.engine.regions import Domain, FastRegion
 from bluebridge.guest.verbs.enums import WcStatus, WrOpcode
 from bluebridge.guest.verbs.values import RecvWr, SendWr, Sge
 from tests.unit.ntrdma.test_ntrdma_lifetimes import deliver

@@ -14,19 +14,19 @@ import pytest
 
 from bluebridge.device.layout.net.roce import ipv4_gid
 from bluebridge.device.layout.ntrdma.port import TAG, MessageKind
+from bluebridge.guest.cm.interface import Peer, PeersLost, Received
 from bluebridge.guest.connections import open_connections
 from bluebridge.guest.drivers import dma, ntb
 from bluebridge.guest.errors import DeviceError
-from bluebridge.guest.protocols.cm.interface import Peer, PeersLost, Received
-from bluebridge.guest.protocols.ntrdma import open as opening
-from bluebridge.guest.protocols.ntrdma.connections import MAD_HEAD, MOST_ARRIVED, CommandTransport
-from bluebridge.guest.protocols.ntrdma.engine.engine import Engine
-from bluebridge.guest.protocols.ntrdma.engine.transport import CmArrived, Event, Happened
-from bluebridge.guest.protocols.ntrdma.interface import Interface, Tap, mac_of
-from bluebridge.guest.protocols.ntrdma.provider.device import NtrdmaDevice
-from bluebridge.guest.protocols.ntrdma.provider.resources import NtrdmaCq
-from bluebridge.guest.protocols.ntrdma.transports import ntb as ntb_transports
-from bluebridge.guest.protocols.ntrdma.transports.tcp import HEADER, TcpTransport
+from bluebridge.guest.ntrdma import open as opening
+from bluebridge.guest.ntrdma.connections import MAD_HEAD, MOST_ARRIVED, CommandTransport
+from bluebridge.guest.ntrdma.engine.engine import Engine
+from bluebridge.guest.ntrdma.engine.transport import CmArrived, Event, Happened
+from bluebridge.guest.ntrdma.interface import Interface, Tap, mac_of
+from bluebridge.guest.ntrdma.provider.device import NtrdmaDevice
+from bluebridge.guest.ntrdma.provider.resources import NtrdmaCq
+from bluebridge.guest.ntrdma.transports import ntb as ntb_transports
+from bluebridge.guest.ntrdma.transports.tcp import HEADER, TcpTransport
 from bluebridge.guest.verbs import SendWr, Sge, VerbsError, WcStatus, WrOpcode
 from bluebridge.guest.verbs.enums import WcOpcode
 from bluebridge.guest.verbs.values import Wc

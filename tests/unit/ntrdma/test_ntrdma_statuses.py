@@ -15,7 +15,7 @@ from bluebridge.device.layout.ntrdma import commands as layout
 from bluebridge.device.layout.ntrdma.commands import CommandCode, QueueState
 from bluebridge.device.layout.ntrdma.port import DOORBELLS, PortState
 from bluebridge.device.layout.ntrdma.work import WorkCode, WorkStatus
-from bluebridge.guest.protocols.ntrdma.engine.memory import (
+from bluebridge.guest.ntrdma.engine.memory import (
     COMPLETION,
     SEGMENT,
     Ring,
@@ -23,7 +23,7 @@ from bluebridge.guest.protocols.ntrdma.engine.memory import (
     Word,
     advanced,
 )
-from bluebridge.guest.protocols.ntrdma.engine.own_commands import CommandExecution
+from bluebridge.guest.ntrdma.engine.own_commands import CommandExecution
 from bluebridge.guest.verbs.values import Sge
 from tests.unit.ntrdma.test_ntrdma_hostile import SECRET, Liar, meet
 from tests.world.ntrdma.side import IOVA, KEY, READ_ONLY, WRITE_ONLY, Side

@@ -7,11 +7,11 @@ from struct import pack
 
 import pytest
 
+from bluebridge.device import queue_pairs
 from bluebridge.device.fabric.interface import FabricPort
 from bluebridge.device.fabric.messages import Datagram, Frames, Message, Request
 from bluebridge.device.layout.mlx4.commands import Opcode, Status
 from bluebridge.device.layout.mlx4.contexts import ServiceType
-from bluebridge.device.rdma import queue_pairs
 from tests.models.fake_host import FakeTimer
 from tests.models.rdma_node import Pair, SendOpcode, data, inline, remote
 from tests.unit.rdma.test_qp_datagram import address, ready

@@ -28,6 +28,11 @@ def test_no_module_is_part_of_a_circle_of_imports(graph: house.Graph) -> None:
     assert house.circles(graph) == []
 
 
+def test_no_folder_is_part_of_a_circle_of_siblings(graph: house.Graph) -> None:
+    """Folders and files of one folder, whichever rows of the tables they have."""
+    assert house.circles_of_siblings({name: graph[name] & OURS for name in OURS}) == []
+
+
 def test_every_module_stands_in_a_room_of_the_table(graph: house.Graph) -> None:
     homeless = {name for name in MODULES if not house.room_of(name, ROOMS)}
     groups = {"device.mlx4", "device.rdma"}
@@ -53,7 +58,8 @@ def test_every_import_is_one_that_the_table_allows(graph: house.Graph) -> None:
 
 def test_no_engine_knows_a_card(graph: house.Graph) -> None:
     """Whatever the table says: a second face needs no line in them."""
-    engines, cards = ("device.rdma", "device.ethernet"), ("device.mlx4", "device.layout.mlx4")
+    engines = ("device.frames", "device.rdma", "device.ethernet", "device.queue_pairs")
+    cards = ("device.mlx4", "device.layout.mlx4")
     assert [
         f"{importer} -> {target}"
         for importer, targets in sorted(graph.items())
@@ -125,6 +131,10 @@ def test_a_start_by_an_old_name_would_be_seen() -> None:
 def test_a_circle_and_a_forbidden_import_would_be_seen() -> None:
     edges = {"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": set[str]()}
     assert house.circles(edges) == [["b", "c"]]
+    crossed = {"p.a.x": {"p.b"}, "p.b.y": {"p.a.z"}, "p.a.z": set[str](), "p.b": set[str]()}
+    assert house.circles(crossed) == []
+    assert house.circles_of_siblings(crossed) == [["p.a", "p.b"]]
+    assert house.circles_of_siblings({"p.a": {"p.b"}, "p.b": {"p"}, "p": {"p.a"}}) == []
     rows = ("| room | what | may import |", "|---|---|---|", "| `x/low` | l | |")
     known = house.rooms("\n".join((*rows, "| `x/high` | h | the rooms above |")))
     assert house.may(known["x.high"], "x.low") and not house.may(known["x.low"], "x.high")

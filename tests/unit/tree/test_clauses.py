@@ -70,5 +70,5 @@ def test_the_page_says_which_clauses_the_oracle_knows() -> None:
 
 
 def test_a_place_that_is_gone_would_be_seen() -> None:
-    assert not defines("device/rdma/queue_pairs.py", "no_such_name")
+    assert not defines("device/queue_pairs.py", "no_such_name")
     assert not defines("device/mlx4/no_such_file.py", "receive")

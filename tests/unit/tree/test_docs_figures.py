@@ -55,8 +55,8 @@ ROWS = [
     Quoted("ethernet", "({} at most), the peer pauses", "device.rdma.ports.flow_control.MAX_HELD"),
     Quoted("ethernet", "bursts of {}", "device.ethernet.sender.BURST"),
     Quoted("ethernet", "up to {} KiB", "device.ethernet.sender.MAX_SEND", KIB),
-    Quoted("ethernet", "{} queue pairs at most", "device.ethernet.rules.MAX_EQUAL_RULES"),
-    Quoted("ethernet", "{} different masks", "device.ethernet.rules.MAX_MASKS"),
+    Quoted("ethernet", "{} queue pairs at most", "device.frames.rules.MAX_EQUAL_RULES"),
+    Quoted("ethernet", "{} different masks", "device.frames.rules.MAX_MASKS"),
     Quoted("faults", "keeps at most {} of them", "device.fabric.faults.stage.MOST_KEPT"),
     Quoted("faults", "and {} MiB", "device.fabric.faults.stage.MOST_KEPT_BYTES", MIB),
     Quoted("hosts", "forgotten after {} s", "device.fabric.ownership.AGE_SECONDS"),
@@ -75,11 +75,9 @@ ROWS = [
     Quoted(
         "ntrdma",
         "unanswered for {} s",
-        "guest.protocols.ntrdma.engine.own_commands.COMMAND_SECONDS",
+        "guest.ntrdma.engine.own_commands.COMMAND_SECONDS",
     ),
-    Quoted(
-        "ntrdma", "changed for {} s; then it", "guest.protocols.ntrdma.engine.port.SILENT_SECONDS"
-    ),
+    Quoted("ntrdma", "changed for {} s; then it", "guest.ntrdma.engine.port.SILENT_SECONDS"),
     Quoted("web", "a sample of {} events", "host_tools.web.timeline._SAMPLE"),
     Quoted("web", "{} parts, and say", "host_tools.web.timeline.PARTS"),
     Quoted("web", "The first {} activities", "host_tools.web.side_by_side.MOST"),

@@ -14,7 +14,7 @@ from tests.models import house
 ENUMERATIONS = {"Enum", "IntEnum", "IntFlag", "StrEnum"}
 REWRITTEN = (
     "device/rdma/connected/", "device/rdma/by_packets/", "device/rdma/pairs/",
-    "device/rdma/queue_pairs.py", "device/packets/",
+    "device/queue_pairs.py", "device/packets/",
 )  # fmt: skip
 """Places where laws of expressions and constants do not hold yet."""
 

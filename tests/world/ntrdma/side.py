@@ -14,18 +14,18 @@ from typing import cast
 from bluebridge.device.layout.net.roce import ipv4_gid
 from bluebridge.device.layout.ntrdma.commands import QueueState
 from bluebridge.device.layout.ntrdma.port import PortState
-from bluebridge.guest.protocols.ntrdma.engine.engine import Engine
-from bluebridge.guest.protocols.ntrdma.engine.ethernet import Ethernet
-from bluebridge.guest.protocols.ntrdma.engine.queue_pair import QueuePair, Sizes
-from bluebridge.guest.protocols.ntrdma.engine.regions import (
+from bluebridge.guest.ntrdma.engine.engine import Engine
+from bluebridge.guest.ntrdma.engine.ethernet import Ethernet
+from bluebridge.guest.ntrdma.engine.queue_pair import QueuePair, Sizes
+from bluebridge.guest.ntrdma.engine.regions import (
     INVALIDATABLE,
     Domain,
     FastRegion,
     Region,
 )
-from bluebridge.guest.protocols.ntrdma.engine.transport import Ended, Event, Happened, Operation
-from bluebridge.guest.protocols.ntrdma.provider.queue_pair import NtrdmaSrq
-from bluebridge.guest.protocols.ntrdma.service import Service
+from bluebridge.guest.ntrdma.engine.transport import Ended, Event, Happened, Operation
+from bluebridge.guest.ntrdma.provider.queue_pair import NtrdmaSrq
+from bluebridge.guest.ntrdma.service import Service
 from bluebridge.guest.verbs.enums import AccessFlags, WcStatus
 from tests.world.ntrdma.wire import Machine, ModelTransport
 

@@ -13,9 +13,9 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from bluebridge.guest.drivers.bus.dma_memory import Arena
-from bluebridge.guest.drivers.bus.interface import DmaMemory
-from bluebridge.guest.protocols.ntrdma.engine.transport import Message
+from bluebridge.guest.bus.dma_memory import Arena
+from bluebridge.guest.bus.interface import DmaMemory
+from bluebridge.guest.ntrdma.engine.transport import Message
 
 SIZE = 1 << 19
 MESSAGE_ADDRESS = 0xFEE00000

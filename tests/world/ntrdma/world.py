@@ -15,8 +15,8 @@ from enum import Enum, auto
 from functools import cache
 
 from bluebridge.device.layout.ntrdma.commands import QueueState
-from bluebridge.guest.protocols.ntrdma.engine.own_commands import StopPair
-from bluebridge.guest.protocols.ntrdma.engine.transport import Operation
+from bluebridge.guest.ntrdma.engine.own_commands import StopPair
+from bluebridge.guest.ntrdma.engine.transport import Operation
 from tests.world.ntrdma.completing import Completing
 from tests.world.ntrdma.side import LIST, READ, SLOTS, End, Side
 

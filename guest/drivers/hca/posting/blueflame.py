@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from bluebridge.device.layout.mlx4.capabilities import QUERY_DEV_CAP
 from bluebridge.device.layout.mlx4.uar import BLUEFLAME_LINE, PAGE_SIZE
 from bluebridge.device.layout.mlx4.wqe import DS_MASK
-from bluebridge.guest.drivers.bus.interface import Bus
+from bluebridge.guest.bus.interface import Bus
 from bluebridge.guest.drivers.hca.resources.commands import HcaError
 from bluebridge.guest.verbs.enums import WrOpcode
 from bluebridge.guest.verbs.values import SendWr

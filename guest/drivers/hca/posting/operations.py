@@ -39,7 +39,7 @@ from bluebridge.device.layout.net.roce import (
     ICRC_SIZE,
     BthOpcode,
 )
-from bluebridge.guest.drivers.bus.byte_order import swap32
+from bluebridge.guest.bus.byte_order import swap32
 from bluebridge.guest.drivers.hca.posting import wqe
 from bluebridge.guest.drivers.hca.posting.wqe import Builder, write_data, write_inline
 from bluebridge.guest.errors import VerbsError

@@ -20,7 +20,7 @@ from bluebridge.device.layout.mlx4.cqe import (
 )
 from bluebridge.device.layout.mlx4.uar import CQ_ARM_NEXT, CQ_ARM_SOLICITED, CQ_DOORBELL, PAGE_SIZE
 from bluebridge.device.layout.mlx4.wqe import SendOpcode
-from bluebridge.guest.drivers.bus.byte_order import swap32
+from bluebridge.guest.bus.byte_order import swap32
 from bluebridge.guest.drivers.hca.queues.event_queues import CompChannel
 from bluebridge.guest.drivers.hca.resources.adapter import Adapter
 from bluebridge.guest.errors import VerbsError

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.device.layout.mlx4.contexts import SRQC
 from bluebridge.device.layout.mlx4.uar import PAGE_SIZE, SEND_DOORBELL
-from bluebridge.guest.drivers.bus.byte_order import swap32
+from bluebridge.guest.bus.byte_order import swap32
 from bluebridge.guest.drivers.hca.posting.blueflame import BlueFlame
 from bluebridge.guest.drivers.hca.posting.operations import (
     FLAGS,

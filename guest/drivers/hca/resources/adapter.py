@@ -24,7 +24,7 @@ from bluebridge.device.layout.mlx4.capabilities import INIT_HCA, QUERY_DEV_CAP, 
 from bluebridge.device.layout.mlx4.commands import MAILBOX_SIZE, Opcode
 from bluebridge.device.layout.mlx4.contexts import MAP_ENTRY
 from bluebridge.device.layout.mlx4.uar import PAGE_SIZE, RESERVED_UARS
-from bluebridge.guest.drivers.bus.interface import Bus, DmaMemory
+from bluebridge.guest.bus.interface import Bus, DmaMemory
 from bluebridge.guest.drivers.hca.resources.commands import (
     ALL_ONES,
     FirmwareCommands,

@@ -18,7 +18,7 @@ from bluebridge.device.layout.mlx4.commands import (
     Status,
     name_of,
 )
-from bluebridge.guest.drivers.bus.interface import Bus
+from bluebridge.guest.bus.interface import Bus
 from bluebridge.guest.errors import DeviceLost, VerbsError
 from bluebridge.guest.verbs.interface import HEALTH_SECONDS
 

@@ -15,8 +15,8 @@ from random import Random, SystemRandom
 from bluebridge.device.layout.mlx4.capabilities import INIT_HCA, QUERY_DEV_CAP
 from bluebridge.device.layout.mlx4.commands import MAX_MAP_ENTRIES, Opcode
 from bluebridge.device.layout.mlx4.contexts import MAP_ENTRY, MTT_PRESENT
-from bluebridge.guest.drivers.bus.dma_memory import RangeAllocator
-from bluebridge.guest.drivers.bus.interface import Bus, DmaMemory
+from bluebridge.guest.bus.dma_memory import RangeAllocator
+from bluebridge.guest.bus.interface import Bus, DmaMemory
 from bluebridge.guest.drivers.hca.resources.commands import FirmwareCommands
 from bluebridge.guest.errors import VerbsError
 

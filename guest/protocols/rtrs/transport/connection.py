@@ -6,8 +6,8 @@ import select
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from bluebridge.guest.drivers.bus.interface import DmaMemory
-from bluebridge.guest.protocols.cm import CmId
+from bluebridge.guest.bus.interface import DmaMemory
+from bluebridge.guest.cm import CmId
 from bluebridge.guest.protocols.rtrs.engine.actions import (
     SLOTS,
     Invalidate,

@@ -9,11 +9,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from bluebridge.guest.bus.machine import find_hca, open_bus
+from bluebridge.guest.cm import CmEvent, ConnectionManager
+from bluebridge.guest.cm.interface import CmEvents
 from bluebridge.guest.connections import open_connections
-from bluebridge.guest.drivers.bus.machine import find_hca, open_bus
-from bluebridge.guest.protocols.cm import CmEvent, ConnectionManager
-from bluebridge.guest.protocols.cm.interface import CmEvents
-from bluebridge.guest.protocols.ntrdma.back_ends import BACK_END, BRIDGE_BACK_ENDS
+from bluebridge.guest.ntrdma.back_ends import BACK_END, BRIDGE_BACK_ENDS
 from bluebridge.guest.providers import NTRDMA, open_device, open_ntrdma
 from bluebridge.guest.verbs import (
     AccessFlags,

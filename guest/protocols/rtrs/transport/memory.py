@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from bluebridge.guest.drivers.bus.interface import DmaMemory
+from bluebridge.guest.bus.interface import DmaMemory
 from bluebridge.guest.protocols.rtrs.engine.actions import SLOTS, Region
 from bluebridge.guest.protocols.rtrs.transport.interfaces import Interface, Interfaces
 from bluebridge.guest.verbs import FastRegistration

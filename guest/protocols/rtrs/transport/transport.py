@@ -9,8 +9,8 @@ import select
 import threading
 from collections.abc import Callable
 
+from bluebridge.guest.cm import CmEvent, CmId, ConnParam, EventType
 from bluebridge.guest.errors import DeviceError
-from bluebridge.guest.protocols.cm import CmEvent, CmId, ConnParam, EventType
 from bluebridge.guest.protocols.rtrs.engine.actions import (
     SLOTS,
     Accept,

@@ -9,7 +9,7 @@ from ipaddress import IPv6Address
 import pytest
 
 from bluebridge.device.layout.ntrdma import commands
-from bluebridge.guest.protocols.ntrdma.connections import CommandTransport
+from bluebridge.guest.ntrdma.connections import CommandTransport
 from tests.models.verbs.krping_contract import (
     CLIENT_IP,
     SERVER_IP,

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from bluebridge.guest.protocols.ntrdma.provider.device import NtrdmaDevice
-from bluebridge.guest.protocols.ntrdma.transports.tcp import TcpTransport
+from bluebridge.guest.ntrdma.provider.device import NtrdmaDevice
+from bluebridge.guest.ntrdma.transports.tcp import TcpTransport
 from tests.models.ntrdma_original.contract import OriginalContract, Start
 from tests.models.ntrdma_original.port import Original
 

@@ -12,7 +12,7 @@ from bluebridge.guest.perf.sides import PORT, TESTS, Measured
 from bluebridge.guest.providers import open_ntrdma
 from tests.unit.ntrdma.tcp.programs import SECONDS, program, success, until_said
 
-PERF = "protocols.ntrdma.perf"
+PERF = "perf", "--provider", "ntrdma"
 PEER_SECONDS = 15.0
 FEW = ("--count", "20", "--size", "100000")
 
@@ -20,8 +20,8 @@ FEW = ("--count", "20", "--size", "100000")
 def test_every_test_has_a_figure(free_port: int) -> None:
     place = f"127.0.0.1:{free_port}"
     with (
-        program(PERF, "--serve", "--backend", f"s:{place}", *FEW) as server,
-        program(PERF, "--json", "--backend", f"c:{place}", *FEW) as client,
+        program(*PERF, "--serve", "--backend", f"s:{place}", *FEW) as server,
+        program(*PERF, "--json", "--backend", f"c:{place}", *FEW) as client,
     ):
         said = success(client)
         success(server)
@@ -34,8 +34,8 @@ def test_a_client_asks_for_more_than_the_server_has(free_port: int) -> None:
     """The server says what it would need, and both end."""
     place = f"127.0.0.1:{free_port}"
     with (
-        program(PERF, "--serve", "--backend", f"s:{place}", "--size", "5000") as server,
-        program(PERF, "rc_bw", "--backend", f"c:{place}", "--size", "5001") as client,
+        program(*PERF, "--serve", "--backend", f"s:{place}", "--size", "5000") as server,
+        program(*PERF, "rc_bw", "--backend", f"c:{place}", "--size", "5001") as client,
     ):
         said, _ = server.communicate(timeout=SECONDS)
         assert server.returncode == 1
@@ -46,7 +46,7 @@ def test_a_client_asks_for_more_than_the_server_has(free_port: int) -> None:
 
 def test_memory_that_is_not_there(free_port: int) -> None:
     place = f"s:127.0.0.1:{free_port}"
-    with program(PERF, "--serve", "--backend", place, "--size", str(1 << 30)) as server:
+    with program(*PERF, "--serve", "--backend", place, "--size", str(1 << 30)) as server:
         said, _ = server.communicate(timeout=SECONDS)
     assert server.returncode == 1 and said.startswith("perf: ") and "do not fit" in said
 
@@ -83,8 +83,8 @@ def test_a_peer_that_is_killed_while_its_write_is_awaited(free_port: int) -> Non
     place = f"127.0.0.1:{free_port}"
     words = ("rc_rdma_write_lat", "--count", "1000000")
     with (
-        program(PERF, "--serve", "--backend", f"s:{place}") as server,
-        program(PERF, *words, "--backend", f"c:{place}") as client,
+        program(*PERF, "--serve", "--backend", f"s:{place}") as server,
+        program(*PERF, *words, "--backend", f"c:{place}") as client,
     ):
         until_said(server, "listening")
         time.sleep(1)
@@ -96,7 +96,7 @@ def test_a_peer_that_is_killed_while_its_write_is_awaited(free_port: int) -> Non
 def test_a_peer_that_goes_before_it_asks_for_a_test(free_port: int) -> None:
     """The measurement's server waits for a note in its memory, and has nothing under way."""
     place = f"127.0.0.1:{free_port}"
-    with program(PERF, "--serve", "--backend", f"s:{place}") as server:
+    with program(*PERF, "--serve", "--backend", f"s:{place}") as server:
         with open_ntrdma(f"c:{place}") as device, ExitStack() as owned:
             Measured(device, 4096).connect(open_connections(device, CLIENT, owned), PORT)
         said, _ = server.communicate(timeout=PEER_SECONDS)

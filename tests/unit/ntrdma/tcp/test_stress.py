@@ -10,9 +10,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from bluebridge.guest.protocols.ntrdma.engine.transport import Event
-from bluebridge.guest.protocols.ntrdma.provider.device import NtrdmaDevice
-from bluebridge.guest.protocols.ntrdma.transports.tcp import TcpTransport
+from bluebridge.guest.ntrdma.engine.transport import Event
+from bluebridge.guest.ntrdma.provider.device import NtrdmaDevice
+from bluebridge.guest.ntrdma.transports.tcp import TcpTransport
 from bluebridge.guest.verbs import QpState, RecvWr, SendWr, Sge, Wc, WcStatus, WrOpcode
 from tests.unit.ntrdma.tcp.echo import LANE_BYTES, SLOT_BYTES, Lane, connect_all, told
 from tests.unit.ntrdma.tcp.programs import module

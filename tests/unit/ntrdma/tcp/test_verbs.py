@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from bluebridge.guest.protocols.ntrdma.provider.device import NtrdmaDevice
-from bluebridge.guest.protocols.ntrdma.transports.tcp import TcpTransport
+from bluebridge.guest.ntrdma.provider.device import NtrdmaDevice
+from bluebridge.guest.ntrdma.transports.tcp import TcpTransport
 from bluebridge.guest.verbs import Device
 from tests.models.verbs.contract import Devices, VerbsContract
 
