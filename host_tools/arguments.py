@@ -193,6 +193,7 @@ GROUPS: dict[str, dict[str, Subcommand]] = {
             "what this machine has, what is missing, what mends it", f"{_COMMANDS}.doctor"
         ),
         "kmod": _one("build a module for the guest kernel", f"{_COMMANDS}.kmod", passes_on=True),
+        "cache": _one("what set-up made, as one file for other machines", f"{_COMMANDS}.cache"),
         "cc": _one("build a C program for the guests", f"{_COMMANDS}.cc", passes_on=True),
         "man": _one("the manual page", f"{_TOOLS}.man"),
         "completion": _one(

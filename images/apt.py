@@ -12,7 +12,7 @@ import re
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -137,6 +137,15 @@ class Packages:
         self._versions.unlink(missing_ok=True)
         shutil.rmtree(self.root, ignore_errors=True)
 
+    def remembered(self) -> dict[str, list[str]]:
+        """Return the remembered versions: files by request."""
+        return self._read_versions()
+
+    def remember(self, versions: Mapping[str, list[str]]) -> None:
+        """Remember these versions, files by request, in place of others for the same request."""
+        with self.cache.lock("apt"):
+            self._write_versions({**self._read_versions(), **versions})
+
     def _remembered(self, request: str, ask: Callable[[], list[str]]) -> list[str]:
         known = self._read_versions()
         if request in known:
@@ -147,10 +156,13 @@ class Packages:
             known = self._read_versions()
             if request not in known:
                 known[request] = ask()
-                aside = self._versions.with_suffix(f".{os.getpid()}")
-                aside.write_text(json.dumps(known, indent=1, sort_keys=True))
-                aside.rename(self._versions)
+                self._write_versions(known)
         return known[request]
+
+    def _write_versions(self, known: Mapping[str, list[str]]) -> None:
+        aside = self._versions.with_suffix(f".{os.getpid()}")
+        aside.write_text(json.dumps(known, indent=1, sort_keys=True))
+        aside.rename(self._versions)
 
     def _read_versions(self) -> dict[str, list[str]]:
         """The remembered versions by request; none if the file is unreadable."""

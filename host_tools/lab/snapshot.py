@@ -28,6 +28,8 @@ def snapshot_of(artefacts: LabArtefacts, size: GuestSize) -> Snapshot:
     """
     somewhere = Path("/")
     arguments = size.arguments(_NAME, artefacts.emulator, somewhere, somewhere)
+    # Not where QEMU lies, so that an imported cache serves wherever it is.
+    arguments = arguments[len(artefacts.emulator.argv) :]
     guest = (
         artefacts.kernel.parent.name,
         artefacts.initrd.parent.name,
@@ -46,14 +48,14 @@ def snapshot_of(artefacts: LabArtefacts, size: GuestSize) -> Snapshot:
 
 
 def _processor(artefacts: LabArtefacts) -> str:
-    """Return the model and flags of the host's processor under KVM, which the guest sees.
+    """Return what a guest has of the host's processor: under KVM all, else its clock.
 
-    TCG's processor is part of QEMU, so the text is empty then.
+    TCG's processor is part of QEMU but for the time stamp counter, whose rate the guest measured at
+    its boot and counts time by.
     """
-    if artefacts.emulator.accelerator != "kvm":
-        return ""
+    words = ("model", "flags") if artefacts.emulator.accelerator == "kvm" else ("model",)
     lines = Path("/proc/cpuinfo").read_text().splitlines()
-    return "\n".join(sorted({line for line in lines if line.startswith(("model", "flags"))}))
+    return "\n".join(sorted({line for line in lines if line.startswith(words)}))
 
 
 def ensure(artefacts: LabArtefacts, size: GuestSize, progress: Progress) -> Snapshot:

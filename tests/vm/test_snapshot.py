@@ -6,6 +6,7 @@ import os
 import subprocess
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -172,3 +173,12 @@ def test_the_key_follows_image_machine_and_emulator() -> None:
     )
     changed = type(parts)(other, parts.kernel, parts.initrd, parts.library)
     assert usual.folder != snapshot.snapshot_of(changed, GuestSize()).folder
+
+
+def test_the_key_does_not_follow_where_the_cache_is() -> None:
+    """An imported cache may be anywhere."""
+    parts = ensure_artefacts(Reporter(quiet=True))
+    emulator = replace(parts.emulator, argv=("/elsewhere/qemu", "-L", "/elsewhere"))
+    moved = replace(parts, emulator=emulator)
+    usual = snapshot.snapshot_of(parts, GuestSize())
+    assert usual.folder == snapshot.snapshot_of(moved, GuestSize()).folder

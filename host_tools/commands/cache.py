@@ -1,0 +1,70 @@
+"""`bluebridge cache`: what set-up made, as one file for another machine, and back."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+
+from bluebridge.host_tools.errors import Reporter
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of the command."""
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    export = actions.add_parser(
+        "export",
+        help="write what set-up made into a file",
+        description="Write QEMU, kernel, guest root, compiled modules and a snapshot into FILE. It "
+        "serves the same version of bluebridge, in this release of Debian.",
+    )
+    take = actions.add_parser(
+        "import",
+        help="take it over on another machine",
+        description="Add what is in FILE to the cache; a damaged file, or one of another version "
+        "of bluebridge, changes nothing.",
+    )
+    for each in (export, take):
+        each.add_argument("file", type=Path, metavar="FILE")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Export or import; returns 0, raises `LabError`."""
+    from bluebridge.host_tools.lab.artefacts import image_errors
+    from bluebridge.host_tools.processes import termination_as_exception
+
+    with image_errors(), termination_as_exception():
+        if options.action == "export":
+            _export(options.file)
+        else:
+            _import(options.file)
+    return 0
+
+
+def _export(file: Path) -> None:
+    from bluebridge.host_tools.lab import snapshot
+    from bluebridge.host_tools.lab.artefacts import ensure_artefacts
+    from bluebridge.host_tools.machine.qemu_arguments import GuestSize
+    from bluebridge.images import exchange
+    from bluebridge.images.artefacts import Artefacts
+
+    progress = Reporter()
+    artefacts = Artefacts()
+    artefacts.build()
+    lab = ensure_artefacts(progress)
+    # A snapshot under KVM serves one model of processor only.
+    everywhere = replace(lab, emulator=replace(lab.emulator, accelerator="tcg"))
+    made = snapshot.ensure(everywhere, GuestSize(), progress)
+    code = everywhere.guest_code()
+    exchange.pack(artefacts, exchange.entries(artefacts, [made.folder, code.parent]), file)
+    print(f"{file}: {file.stat().st_size / 1e6:.0f} MB; take it over with: bluebridge cache import")
+
+
+def _import(file: Path) -> None:
+    from bluebridge.images import exchange
+    from bluebridge.images.artefacts import Artefacts
+
+    artefacts = Artefacts()
+    for note in exchange.unpack(artefacts, file):
+        print(f"note: {note}")
+    print(f"{file}: in {artefacts.cache.root}")

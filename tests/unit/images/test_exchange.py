@@ -1,0 +1,184 @@
+"""The cache as one file: what arrives on another machine, and files that are refused."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import tarfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+
+from bluebridge.images.apt import Packages
+from bluebridge.images.artefacts import Artefacts
+from bluebridge.images.exchange import FORMAT, MANIFEST, Manifest, pack, read_manifest, unpack
+from bluebridge.images.report import ImageError
+
+HOLE = 8 << 20
+
+
+@pytest.fixture(autouse=True)
+def mirror(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mirror with one version of everything."""
+
+    def files(packages: Packages, request: Sequence[str], backports: bool) -> list[str]:
+        return [f"{name}_1_amd64.deb" for name in request[1:]]
+
+    monkeypatch.setattr(Packages, "_files", files)
+    monkeypatch.setattr(Packages, "_newest", lambda *_: "linux-image-6.12.1+deb13-amd64")
+
+
+@pytest.fixture
+def artefacts(tmp_path: Path) -> Artefacts:
+    """A cache with a small folder for each artefact that set-up makes."""
+    made = Artefacts(tmp_path / "cache")
+    made.cache.root.mkdir()
+    for name, recipe in made.recipes.items():
+        folder = made.cache.folder(name, recipe.key())
+        folder.mkdir()
+        (folder / "content").write_text(name)
+    return made
+
+
+@pytest.fixture
+def exported(artefacts: Artefacts, tmp_path: Path) -> Path:
+    """The file of that cache."""
+    file = tmp_path / "cache.tgz"
+    pack(artefacts, _folders(artefacts), file)
+    return file
+
+
+@pytest.fixture
+def empty(tmp_path: Path) -> Iterator[Artefacts]:
+    """The cache of another machine, in which a refused file leaves nothing."""
+    yield Artefacts(tmp_path / "other")
+
+
+def _folders(artefacts: Artefacts) -> list[Path]:
+    return sorted(recipe.folder() for recipe in artefacts.recipes.values())
+
+
+def test_another_machine_has_what_the_first_had(
+    artefacts: Artefacts, exported: Path, empty: Artefacts
+) -> None:
+    """Every artefact is found there, without asking a mirror."""
+    assert unpack(empty, exported) == []
+    for name in artefacts.recipes:
+        found = empty.present(name)
+        assert found is not None and (found / "content").read_text() == name
+    assert list(empty.cache.root.glob(".i*/")) == []
+
+
+def test_holes_stay_holes(artefacts: Artefacts, tmp_path: Path, empty: Artefacts) -> None:
+    """A snapshot takes no more of the disk than it did."""
+    folder = artefacts.cache.folder("snapshot-2c1024m", "0" * 16)
+    folder.mkdir()
+    with (folder / "state").open("wb") as state:
+        state.truncate(HOLE)
+        state.write(b"x" * 4096)
+    pack(artefacts, [*_folders(artefacts), folder], tmp_path / "file")
+    unpack(empty, tmp_path / "file")
+    taken = (empty.cache.root / folder.name / "state").stat()
+    assert taken.st_size == HOLE
+    assert taken.st_blocks * 512 < HOLE // 2
+
+
+def test_what_is_there_stays(artefacts: Artefacts, exported: Path) -> None:
+    """A pair may run from it."""
+    kernel = artefacts.recipes["kernel"].folder() / "content"
+    kernel.write_text("in use")
+    unpack(artefacts, exported)
+    assert kernel.read_text() == "in use"
+
+
+def test_another_release_is_noted(
+    exported: Path, empty: Artefacts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The library is built again, and all else is used."""
+    monkeypatch.setattr("platform.libc_ver", lambda: ("glibc", "9.9"))
+    (note,) = unpack(empty, exported)
+    assert "libvfio-user is for another release" in note
+    assert empty.present("kernel") is not None
+
+
+def test_the_exported_file_is_whole_or_absent(artefacts: Artefacts, tmp_path: Path) -> None:
+    """A failed export leaves neither the file nor a part of it."""
+    place = tmp_path / "place"
+    place.mkdir()
+    with pytest.raises(ImageError, match="writing"):
+        pack(artefacts, [artefacts.cache.root / "kernel-gone"], place / "file")
+    assert list(place.iterdir()) == []
+
+
+def _cut(content: bytes) -> bytes:
+    return content[: len(content) // 2]
+
+
+def _flipped(content: bytes) -> bytes:
+    middle = len(content) * 3 // 4
+    return content[:middle] + bytes([content[middle] ^ 0x10]) + content[middle + 1 :]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [_cut, _flipped, lambda _: b"", lambda _: b"no archive", lambda _: gzip.compress(b"text")],
+    ids=["cut", "flipped", "empty", "text", "no-tar"],
+)
+def test_a_damaged_file_changes_nothing(
+    exported: Path, empty: Artefacts, damage: Callable[[bytes], bytes]
+) -> None:
+    """One line names the file and the mend."""
+    exported.write_bytes(damage(exported.read_bytes()))
+    with pytest.raises(ImageError) as told:
+        unpack(empty, exported)
+    assert str(exported) in told.value.what and "damaged" in told.value.what
+    assert told.value.mend == "copy or export it again"
+    assert "\n" not in str(told.value)
+    assert [path for path in empty.cache.root.glob("*") if not path.name.endswith(".lock")] == []
+
+
+def _archive(told: dict[str, object], file: Path) -> None:
+    content = json.dumps(told).encode()
+    with tarfile.open(file, "w:gz") as archive:
+        member = tarfile.TarInfo(MANIFEST)
+        member.size = len(content)
+        archive.addfile(member, io.BytesIO(content))
+
+
+def test_another_version_is_refused(exported: Path, empty: Artefacts) -> None:
+    """Its guests are others than those that this version runs."""
+    told = read_manifest(exported)
+    others = [f"{name.rpartition('-')[0]}-{'0' * 16}" for name in told.entries]
+    _archive(asdict(replace(told, bluebridge="0.1", entries=others)), exported)
+    with pytest.raises(ImageError, match=r"another state of bluebridge \(it says 0\.1\): its ker"):
+        unpack(empty, exported)
+    assert not empty.cache.root.exists()
+
+
+def test_another_format_is_refused(exported: Path) -> None:
+    """A later version may have changed it."""
+    _archive(asdict(replace(read_manifest(exported), format=FORMAT + 1)), exported)
+    with pytest.raises(ImageError, match="has format 2; this version reads 1"):
+        read_manifest(exported)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"entries": ["../../etc"]}, {"entries": None}, {"versions": {"a": "b"}}, {"extra": 1}],
+    ids=["outside", "none", "versions", "field"],
+)
+def test_a_strange_manifest_is_refused(exported: Path, change: dict[str, object]) -> None:
+    """Names of folders have one form, so that nothing is written outside of the cache."""
+    told = asdict(Manifest(**asdict(read_manifest(exported))))
+    _archive({**told, **change}, exported)
+    with pytest.raises(ImageError, match="no exported cache, or is damaged"):
+        read_manifest(exported)
+
+
+def test_a_missing_file_is_named(tmp_path: Path, empty: Artefacts) -> None:
+    """The path may have been mistyped."""
+    with pytest.raises(ImageError, match=r"there is no .*/nothing; to mend it: look at the path"):
+        unpack(empty, tmp_path / "nothing")
