@@ -56,12 +56,13 @@ test: setup
 	@$(MAKE) --no-print-directory fuzz-brief
 	$(PYTEST) tests/vm -n $(VM_WORKERS) --brief
 
-# Then what `test` leaves out; tests with a device server also as where there is no compiler. A test
-# with guests that failed runs once more, two at most: a host may be too busy for it.
+# Then what `test` leaves out; each test with a device server also as where there is no compiler, with
+# its first parameters. A test with guests that failed runs once more, two at most: a host may be too
+# busy for it.
 AGAIN := --reruns 1 --max-suite-reruns 2 --rerun-show-tracebacks
 test-all: test
 	$(PYTEST) tests/unit tests/wire -n $(WORKERS) --rest
-	BLUEBRIDGE_PURE=1 $(PYTEST) tests/wire -n $(WORKERS) --brief --rest
+	BLUEBRIDGE_PURE=1 $(PYTEST) tests/wire -n $(WORKERS) --brief --first
 	$(PYTEST) tests/vm -n $(VM_WORKERS) --rest $(AGAIN) --durations=25
 
 # Plants defects in memory, interpreted; a named test must notice each (tests/mutants).

@@ -2,6 +2,8 @@
 
 `--brief` chooses what `make test` runs: without guests all but what is marked `full`, with guests
 what is marked `brief`. `--rest` chooses what that leaves out. Neither runs what is marked `long`.
+`--first` leaves one set of parameters of each test: the interpreted device server differs from the
+compiled one, which has run them all, in whole functions.
 
 Side by side, files that took long begin first, so that no worker ends long after the others.
 `.pytest_cache` remembers how long each file took. Without that pytest-xdist begins with the files
@@ -34,6 +36,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("parts", "parts of bluebridge's own suites")
     group.addoption("--brief", action="store_true", help="run what `make test` runs")
     group.addoption("--rest", action="store_true", help="run what `make test` leaves out")
+    group.addoption("--first", action="store_true", help="run the first parameters of each test")
     group.addoption(
         "--results", type=Path, metavar="DIR",
         help="keep what stock programs came to, and do not run again what passed there",
@@ -59,19 +62,24 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect what the part does not run; in a worker, put the longest file first."""
     if config.getoption("brief") or config.getoption("rest"):
-        _choose(config, items)
+        wanted = ["worlds", *(name for name in ("brief", "rest") if config.getoption(name))]
+        _keep(config, items, [item for item in items if part_of(item) in wanted])
+    if config.getoption("first"):
+        first: dict[str, pytest.Item] = {}
+        for item in items:
+            first.setdefault(item.nodeid.partition("[")[0], item)
+        _keep(config, items, list(first.values()))
     cache = getattr(config, "cache", None)
     if cache is not None and hasattr(config, "workerinput"):
         seconds = cache.get(_KEY, {})
         items.sort(key=lambda item: -seconds.get(_file(item.nodeid), 0.0))
 
 
-def _choose(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave only the items of the part that the options ask for."""
-    wanted = ["worlds", *(name for name in ("brief", "rest") if config.getoption(name))]
-    parts = {item: part_of(item) in wanted for item in items}
-    config.hook.pytest_deselected(items=[item for item in items if not parts[item]])
-    items[:] = [item for item in items if parts[item]]
+def _keep(config: pytest.Config, items: list[pytest.Item], kept: list[pytest.Item]) -> None:
+    """Leave only these items, and tell pytest of the others."""
+    left_out = {*items}.difference(kept)
+    config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+    items[:] = kept
 
 
 def part_of(item: pytest.Item) -> str:

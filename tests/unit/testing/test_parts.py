@@ -57,9 +57,10 @@ def test_some(n): pass
     [
         ("--brief", {"plain", "seeds", "some[1]", "some[3-x]"}, {"seeds", "some[1]", "some[3-x]"}),
         ("--rest", {"full", "seeds", "some[2]"}, {"plain", "full", "seeds", "some[2]"}),
+        ("--first", {"plain", "full", "seeds", "some[1]"}, {"plain", "full", "seeds", "some[1]"}),
     ],
 )
-def test_each_test_that_is_not_long_is_in_one_part_and_worlds_in_both(
+def test_which_tests_an_option_chooses(
     pytester: pytest.Pytester,
     monkeypatch: pytest.MonkeyPatch,
     option: str,
