@@ -1,11 +1,13 @@
-"""Runs of pytest in processes forked from this one, which has what takes long to import.
+"""Runs of pytest in processes forked from this one, which has imported the product and its tests.
 
-Such a process imports the product and its tests anew, with a defect in it.
+Such a process plants a defect in what is imported. Should no test notice it, all is imported anew
+with it, and they run again: what a module did when it was imported may have kept the defect out.
 """
 
 from __future__ import annotations
 
 import contextlib
+import gc
 import io
 import json
 import multiprocessing
@@ -24,7 +26,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import part_of
-from tests.mutants.planting import plant
+from tests.mutants.planting import plant, swap
 from tests.mutants.table import Defect
 
 _LIMIT = 60
@@ -36,7 +38,7 @@ _OPTIONS = (
     "-q",
     "-p",
     "no:cacheprovider",
-    "--tb=short",
+    "--tb=native",
     "--hypothesis-seed=0",
     f"--timeout={_LIMIT}",
 )
@@ -71,11 +73,16 @@ def warm(tests: Sequence[str]) -> str:
     os.environ["BLUEBRIDGE_PURE"] = "1"
     with contextlib.redirect_stdout(io.StringIO()) as output:
         status = pytest.main(["--collect-only", "-q", "-p", "no:cacheprovider", *tests])
+    gc.freeze()  # each process would look through all of that several times
+    return output.getvalue() if status else ""
+
+
+def _forget() -> None:
+    """Have all of the product and its tests imported anew."""
     for name in list(sys.modules):
         ours = name.startswith(("bluebridge.", "tests.")) or name == "bluebridge"
         if ours and ".".join(name.split(".")[:2]) not in _KEPT:
             del sys.modules[name]
-    return output.getvalue() if status else ""
 
 
 def run_all(runs: Sequence[Run], workers: int) -> Iterator[tuple[Run, Ended]]:
@@ -136,9 +143,14 @@ def _carry_out(run: Run, folder: Path) -> None:
     os.environ.update(HYPOTHESIS_STORAGE_DIRECTORY=str(folder / "hypothesis"), COLUMNS="240")
     if run.defect is not None:
         plant(run.defect)
+        if not swap(run.defect):
+            _forget()
     watch = _Watch()
     words = [*_OPTIONS, f"--basetemp={folder / 'tmp'}", *["--brief"][: run.brief], *run.tests]
     status = int(pytest.main(words, plugins=[watch]))
+    if run.defect is not None and status == pytest.ExitCode.OK:
+        _forget()
+        status = int(pytest.main(words, plugins=[watch]))
     ended = {**watch.found, "status": status}
     (folder / "ended.new").write_text(json.dumps(ended))
     (folder / "ended.new").rename(folder / "ended")

@@ -131,13 +131,17 @@ import sys
 from tests.mutants import __main__ as command, judge
 from tests.mutants.table import Defect, rows
 
-def made_up(operation):
-    test = "tests/unit/testing/test_mutants.py::test_names_differ"
-    place = "device/throttle.py", "Throttle.admits"
+def made_up(operation, *place, test="tests/unit/testing/test_mutants.py::test_names_differ"):
     return Defect("x", operation, *place, operation, (test,), "None.")
 
-noticed = [each for each in rows() if each.name == "lab-highest-number"]
-command.rows = lambda: [*noticed, made_up("ALL_REPORTED -> 100"), made_up("drop nothing")]
+(noticed,) = [each for each in rows() if each.name == "lab-highest-number"]
+throttle = "device/throttle.py", "Throttle.admits"
+command.rows = lambda: [
+    noticed,
+    made_up("99 -> 1", noticed.file, "", test=noticed.tests[0]),
+    made_up("ALL_REPORTED -> 100", *throttle),
+    made_up("drop nothing", *throttle),
+]
 print(command.main(["-n", "1"]))
 judge._WHOLE_LIMIT = 0.0
 print(command.main(["lab-highest-number"]))
@@ -151,9 +155,10 @@ def test_a_campaign_says_what_is_unnoticed() -> None:
     ).stdout
     for line in (
         r"noticed   lab-highest-number: tests/unit/\S+ - .+",
+        r"noticed   99 -> 1: tests/unit/\S+ - .+",
         r"UNNOTICED ALL_REPORTED -> 100: nobody noticed",
         r"UNNOTICED drop nothing: does not apply: device/throttle.py: 'drop nothing' has 0 places",
-        r"3 planted defects: 1 noticed by `make test`, 1 by `make test-all`; \d+ s\n1",
+        r"4 planted defects: 2 noticed by `make test`, 2 by `make test-all`; \d+ s\n1",
         r"UNNOTICED lab-highest-number: pytest did not end in time",
     ):
         assert re.search(f"^{line}$", said, re.MULTILINE), (line, said)
