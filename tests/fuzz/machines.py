@@ -22,6 +22,7 @@ from bluebridge.device.pci.host import Host, Place
 from tests.fuzz import guests
 from tests.fuzz.steps import Step
 from tests.fuzz.timed_host import TimedFunction, TimedHost
+from tests.models.hca_driver import mac_of
 
 INFINIBAND, TWO_PORTS, BLUEFLAME, PRO, LARGE_CQES, UNMANAGED, LARGE_MEMORY, TRUSTING = (
     1 << bit for bit in range(8)
@@ -84,11 +85,6 @@ class Adapters(guests.Machine):
                 host.run()
             assert not host.busy, f"{host.name} has work without an end"
         super().end()
-
-
-def mac_of(number: int) -> bytes:
-    """The address of an HCA, as in the unit tests."""
-    return bytes((2, 0, 0, 0, 10, number))
 
 
 MODELS = (GEN4, GEN1, SWITCHTEC)

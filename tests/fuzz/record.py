@@ -20,11 +20,10 @@ from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.device.layout.mlx4.contexts import ServiceType
 from tests.fuzz import guests
 from tests.fuzz.recorder import Recorder
-from tests.models import ntb_pair
+from tests.models import gen1_pair, ntb_pair, switchtec_pair
 from tests.models.hca_driver import Driver
 from tests.models.ib_node import Subnet
 from tests.models.rdma_node import Node, Pair
-from tests.unit.ntb import test_ntb_gen1, test_ntb_switchtec
 
 
 def _roce_nodes() -> object:
@@ -68,7 +67,7 @@ def _gen4_up() -> object:
 
 
 def _switchtec_up() -> object:
-    pair = test_ntb_switchtec.Pair()
+    pair = switchtec_pair.Pair()
     pair.know_the_link()
     return pair
 
@@ -81,7 +80,7 @@ BEGINNINGS: dict[str, Callable[[], object]] = {
     "infiniband_unmanaged": _infiniband_unmanaged,
     "ethernet_frames": _ethernet_frames,
     "gen4_up": _gen4_up,
-    "gen1_up": test_ntb_gen1.Pair,
+    "gen1_up": gen1_pair.Pair,
     "switchtec_up": _switchtec_up,
 }
 

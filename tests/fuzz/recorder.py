@@ -20,6 +20,7 @@ from tests.fuzz.guests import FORMS, PAGE, TICK, Kind
 from tests.fuzz.steps import Step, encode
 from tests.models.fake_bus import FakeFunction
 from tests.models.fake_host import FakeHost
+from tests.models.hca_driver import mac_of
 
 
 class Tape:
@@ -177,7 +178,7 @@ def hca(tape: Tape, hca: Hca, bus: object, fabrics: object, config: Any) -> None
     }
     tape.header[0] |= sum(bit for bit, wanted in bits.items() if wanted)
     tape.header[1] |= machines.THIRD if number > 1 else 0
-    if config.mac != machines.mac_of(number + 1):
+    if config.mac != mac_of(number + 1):
         tape.clean = False
     tape.functions[id(hca)] = tape.hosts[id(bus)] = number
     tape.kept += [hca, bus]

@@ -12,8 +12,8 @@ from tempfile import TemporaryDirectory
 
 from tests.fuzz.steps import BytesLeft, Form, Forms, Step, decode
 from tests.fuzz.timed_host import timed
-from tests.hostile.descriptors import KINDS
-from tests.hostile.sockets import SOCKETS, Served, Socket, no_leak
+from tests.models.descriptors import KINDS
+from tests.models.sockets import SOCKETS, Served, Socket, no_leak
 
 HEADER = 2
 TURNS = 6

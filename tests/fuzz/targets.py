@@ -15,7 +15,7 @@ from itertools import count
 
 from tests.fuzz import clients, guests, mutate, records, sockets
 from tests.fuzz.machines import Adapters, Crossings
-from tests.hostile.sockets import Requested
+from tests.models.sockets import Requested
 
 STALL_SECONDS = 0.25
 """Of processor time for one input of a target that does not time its calls: four times the most.

@@ -42,8 +42,8 @@ from tests.hostile.guest import (
     forget_replies,
     send,
 )
-from tests.wire.players import ALL, PSN, QKEY, SIZE, Player
-from tests.wire.server import next_client
+from tests.models.players import ALL, PSN, QKEY, SIZE, Player
+from tests.models.server import next_client
 
 Attack = Callable[[HostileGuest, int], int]
 

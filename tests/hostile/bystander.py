@@ -19,8 +19,8 @@ from random import Random
 from bluebridge.guest.drivers.hca.context import open_hca
 from bluebridge.guest.verbs import WcStatus, WrOpcode
 from bluebridge.host_tools.vfio_user.bus import SocketBus
-from tests.wire.players import connected
-from tests.wire.server import ROOT
+from tests.models.players import connected
+from tests.models.server import ROOT
 
 PAUSE_SECONDS = 0.001
 LONGEST_SECONDS = 20.0

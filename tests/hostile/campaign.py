@@ -13,7 +13,7 @@ from bluebridge.guest.verbs import VerbsError
 from tests.hostile.attacks import LAST, SLICES, Attack
 from tests.hostile.bystander import Bystander, Report
 from tests.hostile.guest import HostileGuest, attacked, exceptions, own_memory
-from tests.wire.server import ServerProcess
+from tests.models.server import ServerProcess
 
 GIB = 1 << 30
 

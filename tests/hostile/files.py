@@ -13,10 +13,10 @@ from typing import Final
 from bluebridge.device.pyvfio_user.constants import VfioUserCommand
 from bluebridge.host_tools.vfio_user.client import Client, sealed_memory
 from bluebridge.host_tools.vfio_user.connection import CONFIG, MSIX, IrqFlag
-from tests.hostile.descriptors import full_eventfd
 from tests.hostile.guest import INFINIBAND, HostileGuest
-from tests.wire.lingering import LingeringSockets, send_last
-from tests.wire.server import next_client
+from tests.models.descriptors import full_eventfd
+from tests.models.lingering import LingeringSockets, send_last
+from tests.models.server import next_client
 
 MUCH: Final = 256 << 20
 """Bytes of a file of memory."""

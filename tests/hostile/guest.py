@@ -16,9 +16,9 @@ from bluebridge.guest.verbs import QpType, QueuePair
 from bluebridge.host_tools.vfio_user.bus import Ram, SocketBus
 from bluebridge.host_tools.vfio_user.client import Client
 from bluebridge.host_tools.vfio_user.connection import CONFIG, NO_REPLY, REPLY
-from tests.wire.function import WireFunction
-from tests.wire.players import ALL, Player, connected
-from tests.wire.server import ServerProcess
+from tests.models.function import WireFunction
+from tests.models.players import ALL, Player, connected
+from tests.models.server import ServerProcess
 
 HOSTILE, PARTNER, BYSTANDER, INFINIBAND = "x", "y", "b", "ib"
 """Names of guests: the hostile one has the functions of its partner, too."""

@@ -21,6 +21,11 @@ UAR_PAGE = 128
 ALL_RIGHTS = 0x1F << 10
 
 
+def mac_of(number: int) -> bytes:
+    """Return the MAC address of the HCA with this number."""
+    return bytes((2, 0, 0, 0, 10, number))
+
+
 def hardware_key(key: int) -> int:
     """A key as an MPT stores it: rotated so that the index is in the low bits."""
     return key >> 8 | (key & 0xFF) << 24

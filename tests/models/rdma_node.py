@@ -24,7 +24,7 @@ from bluebridge.device.layout.mlx4.wqe import (
 )
 from bluebridge.device.layout.net.roce import ipv4_gid
 from bluebridge.device.mlx4.settings.config import Features
-from tests.models.hca_driver import UAR_PAGE, Driver, Ring
+from tests.models.hca_driver import UAR_PAGE, Driver, Ring, mac_of
 from tests.models.watched_fabric import WatchedFabric
 
 SQ_SHIFT, RQ_SHIFT = 7, 5
@@ -102,7 +102,7 @@ class Node(Driver):
         features: Features | None = None,
         more_fabrics: Sequence[Fabric] = (),
     ) -> None:
-        self.mac = bytes((2, 0, 0, 0, 10, number))
+        self.mac = mac_of(number)
         self.gid = ipv4_gid(bytes((192, 168, 69, number)))
         super().__init__(
             name,

@@ -11,8 +11,7 @@ from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine.vm import Vm
 from bluebridge.host_tools.programs.running import Ended
 from bluebridge.host_tools.pytest_plugin.buslog import BusLog
-from tests.campaigns.conformance.program import PASSED
-from tests.campaigns.conformance.suites.hca import every_second_has_bytes
+from tests.campaigns.conformance.program import PASSED, every_second_has_bytes
 from tests.vm.conftest import BOOT_SECONDS
 from tests.vm.network import (
     CARRIER,

@@ -13,8 +13,8 @@ from bluebridge.device.layout.ntb.switchtec import LinkMessage, Operation
 from bluebridge.guest.drivers.dma import Engine
 from bluebridge.guest.drivers.ntb import Bridge, bridge_of
 from bluebridge.host_tools.vfio_user.bus import Ram
+from tests.models.function import WireFunction
 from tests.models.until import until
-from tests.wire.function import WireFunction
 
 BARS = {0: 0xF7_8040_0000, 2: 0xF7_8000_0000, 4: 0xF7_8020_0000}
 ENGINE_BARS = {0: 0xF7_9000_0000}

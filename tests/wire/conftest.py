@@ -12,10 +12,10 @@ from bluebridge.device.pyvfio_user import ENVIRONMENT
 from bluebridge.guest.drivers.hca.context import Context, open_hca
 from bluebridge.guest.verbs import WcStatus, WrOpcode
 from bluebridge.host_tools.vfio_user.bus import SocketBus
+from tests.models.players import PATTERN, connected
+from tests.models.server import ROOT, ServerProcess, serving
 from tests.models.verbs.krping_contract import CLIENT_IP, SERVER_IP, Side
 from tests.wire.krping_pair import opened
-from tests.wire.players import PATTERN, connected
-from tests.wire.server import ROOT, ServerProcess, serving
 
 StartServer = Callable[..., ServerProcess]
 

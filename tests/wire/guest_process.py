@@ -21,7 +21,7 @@ from bluebridge.device.pyvfio_user.constants import VfioUserCommand
 from bluebridge.guest.drivers.hca.context import open_hca
 from bluebridge.guest.verbs import SendWr, WrOpcode
 from bluebridge.host_tools.vfio_user.bus import SocketBus
-from tests.wire.players import PSN, Player
+from tests.models.players import PSN, Player
 
 MAC = bytes.fromhex("02bb00000042")
 """Not the burned-in address: a reset must forget it."""

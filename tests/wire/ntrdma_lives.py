@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.wire.server import ROOT
+from tests.models.server import ROOT
 
 SECONDS = 120.0
 QUIET_SECONDS = 1.0

@@ -17,8 +17,8 @@ from bluebridge.guest.ntrdma.transports.ntb import (
     DmaTransport,
 )
 from bluebridge.host_tools.vfio_user.bus import RAM_BASE, RAM_SIZE, Ram
-from tests.wire.function import WireFunction
-from tests.wire.server import ServerProcess, serving
+from tests.models.function import WireFunction
+from tests.models.server import ServerProcess, serving
 
 BARS = {0: 0xF7_8020_0000, 2: 0xF7_8000_0000, 4: 0x100_0000_0000}
 ENGINE_BARS = {0: 0xF7_9000_0000}

@@ -11,8 +11,8 @@ from bluebridge.guest.drivers.hca.context import open_hca
 from bluebridge.guest.drivers.hca.posting.blueflame import BlueFlameUse
 from bluebridge.guest.verbs import SendWr, WcStatus, WrOpcode
 from bluebridge.host_tools.vfio_user.bus import SocketBus
-from tests.wire.players import Player
-from tests.wire.server import serving
+from tests.models.players import Player
+from tests.models.server import serving
 
 STUDY = range(4, 1025, 10)
 """The sizes of the study's script."""

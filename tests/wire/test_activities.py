@@ -17,7 +17,7 @@ from bluebridge.guest.drivers.hca.context import Context, open_hca
 from bluebridge.host_tools.analyzer.activity import Activity, ActivityKind, activities
 from bluebridge.host_tools.lab import hardware
 from bluebridge.host_tools.vfio_user.bus import SocketBus
-from tests.wire.server import serving
+from tests.models.server import serving
 
 
 def _link(ctx: Context, state: int) -> None:

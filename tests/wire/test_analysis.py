@@ -16,9 +16,9 @@ from bluebridge.guest.verbs import SendWr, WcStatus, WrOpcode
 from bluebridge.host_tools.analyzer import log_command as cli
 from bluebridge.host_tools.analyzer.analysis import PostedBy, Role, Transfer, transfers
 from bluebridge.host_tools.vfio_user.bus import SocketBus
+from tests.models.players import Player, settle
+from tests.models.server import serving
 from tests.models.trace_reader import TraceReader
-from tests.wire.players import Player, settle
-from tests.wire.server import serving
 
 OK = WcStatus.SUCCESS
 SIZES = (4, 28, 29, 88, 89, 148, 149, 208, 220)

@@ -26,8 +26,8 @@ from bluebridge.guest.drivers.hca.resources.commands import HcaError
 from bluebridge.guest.verbs import SendWr, WcStatus, WrOpcode
 from bluebridge.host_tools.vfio_user.bus import SocketBus
 from bluebridge.host_tools.vfio_user.connection import NO_REPLY
+from tests.models.players import Player
 from tests.wire.conftest import StartServer
-from tests.wire.players import Player
 
 INLINE = 220
 ON = BlueFlameUse()

@@ -17,8 +17,8 @@ from bluebridge.device.layout.ntb.models import GEN1, GEN4, MODELS, SWITCHTEC, B
 from bluebridge.host_tools.analyzer import log_command as cli
 from bluebridge.host_tools.analyzer.activity import Activity, ActivityKind, activities
 from bluebridge.host_tools.analyzer.transaction import Transaction
+from tests.models.server import serving
 from tests.wire.bridge_traffic import BARS, COPIED, HEARD, MASKED, RUN, STORED, play
-from tests.wire.server import serving
 
 Node = tuple[int, str, str, int]
 """Depth, device, role, bytes."""

@@ -10,10 +10,10 @@ import pytest
 from bluebridge.device.layout.ntb.models import MODELS, BridgeModel
 from bluebridge.host_tools.lab.hardware import Hardware, tell
 from bluebridge.host_tools.vfio_user.bus import Ram
+from tests.models.function import WireFunction
+from tests.models.server import serving
 from tests.models.until import until
 from tests.wire.bridge_traffic import BARS, HEARD, MASKED, connected
-from tests.wire.function import WireFunction
-from tests.wire.server import serving
 
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)

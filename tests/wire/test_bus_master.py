@@ -11,7 +11,7 @@ from bluebridge.guest.drivers.hca.resources.commands import FirmwareError
 from bluebridge.guest.verbs import WcStatus, WrOpcode
 from bluebridge.host_tools.vfio_user.bus import SocketBus
 from bluebridge.host_tools.vfio_user.connection import CONFIG
-from tests.wire.players import PATTERN, Player, connected
+from tests.models.players import PATTERN, Player, connected
 
 OK = WcStatus.SUCCESS
 MASTER = layout.COMMAND_MEMORY | layout.COMMAND_BUS_MASTER

@@ -15,8 +15,8 @@ from bluebridge.device.pyvfio_user._files import MOST_LEFT, MOST_WAITING
 from bluebridge.device.pyvfio_user.constants import VfioUserCommand
 from bluebridge.host_tools.vfio_user.client import Client
 from bluebridge.host_tools.vfio_user.connection import CONFIG, MSIX, IrqFlag
-from tests.wire.lingering import LingeringSockets, send_last
-from tests.wire.server import ServerProcess, serving
+from tests.models.lingering import LingeringSockets, send_last
+from tests.models.server import ServerProcess, serving
 
 GUEST = 0x1_0000_0000
 PAGE = 4096

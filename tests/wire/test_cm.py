@@ -44,7 +44,7 @@ from bluebridge.guest.verbs import (
 from bluebridge.host_tools.analyzer.pcap import export
 from bluebridge.host_tools.vfio_user.bus import SocketBus
 from tests.models.capture_reader import parse, read_file
-from tests.wire.server import ServerProcess, serving
+from tests.models.server import ServerProcess, serving
 
 SERVER_IP, CLIENT_IP = "192.168.69.127", "192.168.69.128"
 PORT = 7174

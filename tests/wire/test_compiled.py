@@ -31,7 +31,7 @@ from bluebridge.guest.verbs import (
 from bluebridge.host_tools.vfio_user.bus import SocketBus
 from bluebridge.hot_modules import DEVICE
 from bluebridge.images.cache import HOME
-from tests.wire.server import serving
+from tests.models.server import serving
 
 ACCESS = AccessFlags.LOCAL_WRITE | AccessFlags.REMOTE_WRITE | AccessFlags.REMOTE_READ
 PSN = 0xFFFFF0

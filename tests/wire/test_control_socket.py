@@ -17,9 +17,9 @@ from bluebridge.host_tools import cli
 from bluebridge.host_tools.errors import LabError, UsageError
 from bluebridge.host_tools.lab import hardware
 from bluebridge.host_tools.vfio_user.bus import SocketBus
+from tests.models.players import Player
+from tests.models.server import ROOT, serving
 from tests.wire.conftest import StartServer
-from tests.wire.players import Player
-from tests.wire.server import ROOT, serving
 
 
 def _arguments(folder: Path) -> list[str]:

@@ -16,6 +16,8 @@ from bluebridge.guest.protocols.krping import host as krping
 from bluebridge.guest.protocols.krping.progress import Log
 from bluebridge.guest.verbs import DeviceLost, WrOpcode
 from bluebridge.host_tools.vfio_user.bus import SocketBus
+from tests.models.players import connected
+from tests.models.server import ServerProcess
 from tests.models.until import until
 from tests.models.verbs.krping_contract import (
     CLIENT_IP,
@@ -26,8 +28,6 @@ from tests.models.verbs.krping_contract import (
     start,
 )
 from tests.wire.conftest import StartServer
-from tests.wire.players import connected
-from tests.wire.server import ServerProcess
 
 SECONDS = 5.0
 GONE = "mlx4_0: the device is gone (reads return all ones)"

@@ -20,7 +20,7 @@ import pytest
 from bluebridge.device.pyvfio_user.constants import VfioUserCommand
 from bluebridge.host_tools.vfio_user.client import Client, eventfds, sealed_memory
 from bluebridge.host_tools.vfio_user.connection import CONFIG, MSIX, IrqFlag
-from tests.wire.server import ServerProcess, serving
+from tests.models.server import ServerProcess, serving
 
 BAR0 = 0
 PAGE = 4096
@@ -43,7 +43,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     paths = [folder / "probe", folder / "other"]
     words = [str(path) for path in paths]
     with (
-        serving("tests.wire.probe_device", words, folder / "server.log") as server,
+        serving("tests.models.probe_device", words, folder / "server.log") as server,
         Client(paths[1]) as bystander,
     ):
         yield Lab(server, paths[0], bystander)

@@ -16,8 +16,8 @@ import pytest
 
 from bluebridge.host_tools.vfio_user.client import Client, eventfds
 from bluebridge.host_tools.vfio_user.connection import CONFIG, INTX, MSI, IrqFlag
+from tests.models.server import ROOT, ServerProcess, serving
 from tests.wire.conftest import StartServer
-from tests.wire.server import ROOT, ServerProcess, serving
 
 MODULE = "bluebridge.device.pyvfio_user.samples.edu"
 BAR0 = 0

@@ -18,8 +18,8 @@ from bluebridge.device.layout.mlx4 import bar0, uar
 from bluebridge.device.layout.mlx4.flash import CHIP_CONNECTX3, CHIP_OFFSET
 from bluebridge.host_tools.vfio_user.client import Client
 from bluebridge.host_tools.vfio_user.connection import CONFIG, MSIX
+from tests.models.server import ROOT, ServerProcess, serving
 from tests.wire.conftest import StartServer
-from tests.wire.server import ROOT, ServerProcess, serving
 
 CONTROL = bar0.HCR_BASE + 0x18
 

@@ -16,9 +16,9 @@ from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.layout.events import Fact
 from bluebridge.host_tools.vfio_user.client import Client, eventfds
 from bluebridge.host_tools.vfio_user.connection import CONFIG, MSIX
+from tests.models.endpoint_device import NOTHING, VECTORS
+from tests.models.server import ServerProcess
 from tests.wire.conftest import StartServer
-from tests.wire.endpoint_device import NOTHING, VECTORS
-from tests.wire.server import ServerProcess
 
 ADDRESS, MEMORY, INTERRUPT, FAULT, RESETS, LATER, FOUND = 0x00, 0x08, 0x10, 0x14, 0x18, 0x1C, 0x20
 RAM = 0x10_0000
@@ -30,7 +30,7 @@ MASTER = (layout.COMMAND_MEMORY | layout.COMMAND_BUS_MASTER).to_bytes(2, "little
 
 @pytest.fixture
 def server(start_server: StartServer, tmp_path: Path) -> ServerProcess:
-    return start_server("tests.wire.endpoint_device", str(tmp_path / "p"), str(tmp_path / "bus"))
+    return start_server("tests.models.endpoint_device", str(tmp_path / "p"), str(tmp_path / "bus"))
 
 
 @pytest.fixture

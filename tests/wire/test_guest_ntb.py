@@ -18,9 +18,9 @@ from bluebridge.guest.drivers.ntb import DRIVERS, Bridge, NtbError, NtbTimeout, 
 from bluebridge.guest.drivers.ntb.pingpong import PingPong
 from bluebridge.guest.errors import DeviceError
 from bluebridge.host_tools.vfio_user.bus import Ram
+from tests.models.function import WireFunction
+from tests.models.server import serving
 from tests.models.until import until
-from tests.wire.function import WireFunction
-from tests.wire.server import serving
 
 BARS = {0: 0xF7_8020_0000, 2: 0xF7_8000_0000, 4: 0xF7_8010_0000}
 ENGINE_BARS = {0: 0xF7_9000_0000}

@@ -13,7 +13,7 @@ from bluebridge.guest.drivers.hca.context import Context, open_hca
 from bluebridge.guest.drivers.hca.resources.commands import FirmwareError, HcaError
 from bluebridge.guest.verbs import CompletionQueue, QpInit, QpType, VerbsError, WcStatus, WrOpcode
 from bluebridge.host_tools.vfio_user.bus import SocketBus
-from tests.wire.players import Player, connected, settle
+from tests.models.players import Player, connected, settle
 
 Buses = tuple[SocketBus, SocketBus]
 

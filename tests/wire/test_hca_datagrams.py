@@ -28,7 +28,7 @@ from bluebridge.guest.verbs import (
     WcStatus,
     WrOpcode,
 )
-from tests.wire.players import PATTERN, QKEY, Player
+from tests.models.players import PATTERN, QKEY, Player
 
 OK = WcStatus.SUCCESS
 Contexts = tuple[Context, Context]

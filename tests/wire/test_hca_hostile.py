@@ -19,8 +19,8 @@ from bluebridge.guest.drivers.hca.context import Context, open_hca
 from bluebridge.guest.verbs import QpInit, QpState, QpType, SendWr, WcStatus, WrOpcode
 from bluebridge.host_tools.vfio_user.bus import RAM_BASE, RAM_SIZE, SocketBus
 from bluebridge.host_tools.vfio_user.client import Client
-from tests.wire.players import Player, connected, fill, settle, untouched
-from tests.wire.server import ServerProcess
+from tests.models.players import Player, connected, fill, settle, untouched
+from tests.models.server import ServerProcess
 
 OK = WcStatus.SUCCESS
 pytestmark = pytest.mark.usefixtures("bystanders")

@@ -11,7 +11,7 @@ from bluebridge.guest.drivers.hca.context import Context
 from bluebridge.guest.drivers.hca.resources.commands import FirmwareError
 from bluebridge.guest.verbs import QpState, WcStatus
 from bluebridge.host_tools.vfio_user.bus import RAM_BASE, RAM_SIZE, SocketBus
-from tests.wire.players import PATTERN, Player
+from tests.models.players import PATTERN, Player
 
 OK = WcStatus.SUCCESS
 pytestmark = pytest.mark.usefixtures("bystanders")

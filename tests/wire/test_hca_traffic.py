@@ -22,8 +22,8 @@ from bluebridge.guest.verbs import (
     WrOpcode,
 )
 from bluebridge.host_tools.vfio_user.bus import SocketBus
+from tests.models.players import PATTERN, PSN, SIZE, Player, connected, fill, untouched
 from tests.wire.conftest import StartServer
-from tests.wire.players import PATTERN, PSN, SIZE, Player, connected, fill, untouched
 
 Pair = tuple[Player, Player]
 OK, FLUSH = WcStatus.SUCCESS, WcStatus.WR_FLUSH_ERR

@@ -13,7 +13,7 @@ import pytest
 
 from bluebridge.device.buslog.reader import LogReader
 from bluebridge.device.layout.buslog import Kind
-from tests.wire.server import ROOT
+from tests.models.server import ROOT
 
 PAGE = (ROOT / "docs/hello-adapter.md").read_text(encoding="utf-8")
 TIME_AND_DATA = re.compile(r"^\s*\d+\.\d+|(?<= )[0-9a-f]{8,32}(?= )")

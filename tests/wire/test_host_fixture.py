@@ -10,7 +10,7 @@ from bluebridge.guest.verbs import WcStatus, WrOpcode
 from bluebridge.host_tools.hosts.host import Host
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.pytest_plugin.buslog import BusLog
-from tests.wire.players import PATTERN, Player
+from tests.models.players import PATTERN, Player
 
 pytestmark = pytest.mark.hosts("a", "b")
 PROGRAM = "python3 -c 'from bluebridge.host_tools.hosts.prompt import *; print(hca.name)'"

@@ -20,7 +20,7 @@ from tests.hostile.__main__ import too_late
 from tests.hostile.attacks import LAST, SLICES
 from tests.hostile.bystander import Report
 from tests.hostile.campaign import Campaign, Outcome, Plan
-from tests.wire.server import ServerProcess, is_dropped, serving
+from tests.models.server import ServerProcess, is_dropped, serving
 
 BAR0 = 0
 
@@ -33,7 +33,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def server(path: Path) -> Iterator[ServerProcess]:
     """One server for all of them: it lives on, whoever called."""
-    with serving("tests.wire.probe_device", [str(path)], path.with_name("server.log")) as server:
+    with serving("tests.models.probe_device", [str(path)], path.with_name("server.log")) as server:
         yield server
 
 

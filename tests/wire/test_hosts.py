@@ -13,9 +13,9 @@ from bluebridge.guest.drivers.hca.context import Context, open_hca
 from bluebridge.guest.verbs import WcStatus, WrOpcode
 from bluebridge.host_tools.lab import hardware
 from bluebridge.host_tools.vfio_user.bus import SocketBus
-from tests.unit.underlay.test_joined_networks import free_ports
-from tests.wire.players import PATTERN, SIZE, Player, connected
-from tests.wire.server import serving
+from tests.models.free_ports import free_ports
+from tests.models.players import PATTERN, SIZE, Player, connected
+from tests.models.server import serving
 
 OK = WcStatus.SUCCESS
 MACS = "00:02:c9:bb:00:01", "00:02:c9:bb:01:01"

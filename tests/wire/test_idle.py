@@ -14,8 +14,8 @@ from bluebridge.guest.drivers.hca.context import open_hca
 from bluebridge.guest.verbs import WcStatus, WrOpcode
 from bluebridge.host_tools.vfio_user.bus import SocketBus
 from bluebridge.host_tools.vfio_user.client import Client
-from tests.wire.players import connected, fill
-from tests.wire.server import ServerProcess, serving
+from tests.models.players import connected, fill
+from tests.models.server import ServerProcess, serving
 
 IDLE_SECONDS = 1.0
 QUIET_SECONDS = 0.3

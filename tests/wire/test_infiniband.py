@@ -12,8 +12,8 @@ from bluebridge.guest.drivers.hca.context import open_hca
 from bluebridge.guest.drivers.hca.resources.commands import HcaError
 from bluebridge.host_tools.vfio_user.bus import SocketBus
 from bluebridge.host_tools.vfio_user.client import Client
+from tests.models.server import ROOT
 from tests.wire.conftest import StartServer
-from tests.wire.server import ROOT
 
 CONFIG_REGION = 7
 CLASS_CODE = 9

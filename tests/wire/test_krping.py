@@ -15,10 +15,10 @@ from bluebridge.host_tools.analyzer import log_command as cli
 from bluebridge.host_tools.vfio_user.bus import SocketBus
 from tests.models.capture_reader import parse, read_file
 from tests.models.fuse_peer import NAME, Kernel, connected
+from tests.models.server import serving
 from tests.models.until import until
 from tests.models.verbs.krping_contract import SERVER_IP, KrpingContract, Side, both, start
 from tests.wire.krping_pair import opened
-from tests.wire.server import serving
 
 ADDRESS = f"addr={SERVER_IP},port=9999"
 

@@ -6,10 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.models.server import ROOT, ServerProcess
 from tests.models.until import until
 from tests.models.verbs.krping_contract import CLIENT_IP, SERVER_IP, Run, Side, both, start
 from tests.wire.krping_pair import opened
-from tests.wire.server import ROOT, ServerProcess
 
 ADDRESS = f"addr={SERVER_IP},port=9999"
 MANY = 1_000_000

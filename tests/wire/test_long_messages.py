@@ -15,9 +15,9 @@ from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.guest.drivers.hca.context import Context, open_hca
 from bluebridge.guest.verbs import QpInit, QpType, SendFlags, SendWr, Sge, WcStatus, WrOpcode
 from bluebridge.host_tools.vfio_user.bus import SocketBus
+from tests.models.players import Player, connected
+from tests.models.server import ServerProcess
 from tests.models.verbs.player import ALL, PSN
-from tests.wire.players import Player, connected
-from tests.wire.server import ServerProcess
 
 LONG = (28 << 20) + 5
 SERVER = tuple[ServerProcess, Path]

@@ -18,7 +18,7 @@ from bluebridge.device.pyvfio_user.constants import VfioUserCommand
 from bluebridge.host_tools.analyzer.decode import decode
 from bluebridge.host_tools.vfio_user.client import Client, eventfds
 from bluebridge.host_tools.vfio_user.connection import CONFIG, MSIX, NO_REPLY
-from tests.wire.server import ServerProcess, serving
+from tests.models.server import ServerProcess, serving
 
 RAM = 0x100000
 RAM_SIZE = 1 << 20

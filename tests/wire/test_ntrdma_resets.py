@@ -19,11 +19,11 @@ from bluebridge.guest.ntrdma.transports.ntb import DmaTransport, NtbTransport
 from bluebridge.guest.protocols.krping.host import Host
 from bluebridge.guest.protocols.krping.progress import Log
 from bluebridge.guest.verbs import WcStatus, WrOpcode
+from tests.models.function import WireFunction
 from tests.models.verbs.contract.common import OK, join
 from tests.models.verbs.krping_contract import SERVER_IP, Output, Run, Side, both
 from tests.models.verbs.player import PATTERN, Player, fill
 from tests.wire import ntrdma_pair
-from tests.wire.function import WireFunction
 
 SECONDS = 20.0
 """The seconds in which both ends must have found each other again."""

@@ -10,9 +10,9 @@ import pytest
 from bluebridge.device.buslog.reader import LogReader
 from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.ntrdma.port import PortState
+from tests.models.server import ServerProcess
 from tests.wire import ntrdma_pair
 from tests.wire.ntrdma_lives import Lives, lives
-from tests.wire.server import ServerProcess
 
 _MORE_KILOBYTES = 2048
 """By which a process may grow: caches of the interpreter."""

@@ -19,8 +19,8 @@ from bluebridge.host_tools.lab import hardware
 from bluebridge.host_tools.vfio_user.bus import SocketBus
 from bluebridge.host_tools.web import rows
 from tests.models.house import HOME
-from tests.wire.players import SIZE, Player, settle
-from tests.wire.server import serving
+from tests.models.players import SIZE, Player, settle
+from tests.models.server import serving
 
 OK = WcStatus.SUCCESS
 MTU = 1024

@@ -21,9 +21,9 @@ from bluebridge.host_tools.analyzer.wire_check.causes import Cause, Causes
 from bluebridge.host_tools.analyzer.wire_check.checker import Checker
 from bluebridge.host_tools.analyzer.wire_check.rules import Seen
 from bluebridge.host_tools.lab import hardware
+from tests.models.players import PATTERN, SIZE, Player, connected
+from tests.models.server import ServerProcess, serving
 from tests.wire import test_hca_traffic
-from tests.wire.players import PATTERN, SIZE, Player, connected
-from tests.wire.server import ServerProcess, serving
 from tests.wire.test_verbs_hca import TestHca as Hca
 
 OK = WcStatus.SUCCESS

@@ -19,10 +19,10 @@ from bluebridge.host_tools.analyzer.pcap.export import DISSECTOR_FILE
 from bluebridge.host_tools.analyzer.pcap.tlp_packets import PURPOSES
 from bluebridge.host_tools.analyzer.transaction import Role
 from tests.models.capture_reader import Captured, Parsed, parse, read_file
+from tests.models.server import serving
 from tests.models.verbs.krping_contract import CLIENT_IP, SERVER_IP, both
 from tests.tshark import tshark
 from tests.wire.krping_pair import opened
-from tests.wire.server import serving
 
 SIZE, COUNT = 20000, 5
 """Several packets, the last of them padded to nothing but odd in length."""

@@ -13,7 +13,7 @@ import pytest
 
 from bluebridge.guest.drivers.hca.context import Context
 from bluebridge.guest.verbs import AccessFlags, QpState, SendWr, Sge, WcStatus, WrOpcode
-from tests.wire.players import (
+from tests.models.players import (
     ATOMICS,
     ONE_SIDED,
     PATTERN,

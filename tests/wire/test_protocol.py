@@ -15,9 +15,9 @@ import pytest
 
 from bluebridge.host_tools.vfio_user.client import Client, eventfds, sealed_memory
 from bluebridge.host_tools.vfio_user.connection import CONFIG, MSIX, IrqFlag
+from tests.models.probe_device import VECTORS
+from tests.models.server import ServerProcess, serving
 from tests.wire.conftest import StartServer
-from tests.wire.probe_device import VECTORS
-from tests.wire.server import ServerProcess, serving
 
 BAR0, BAR1, BAR2, BAR3 = 0, 1, 2, 3
 GUEST = 0x1_0000_0000
@@ -30,14 +30,14 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(path: Path) -> Iterator[ServerProcess]:
-    with serving("tests.wire.probe_device", [str(path)], path.with_suffix(".log")) as server:
+    with serving("tests.models.probe_device", [str(path)], path.with_suffix(".log")) as server:
         yield server
 
 
 @pytest.fixture
 def alone(start_server: StartServer, tmp_path: Path) -> ServerProcess:
     """A server of this test's own, whose socket is `tmp_path / "probe"`."""
-    return start_server("tests.wire.probe_device", str(tmp_path / "probe"))
+    return start_server("tests.models.probe_device", str(tmp_path / "probe"))
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ import pytest
 from bluebridge.device.pyvfio_user.constants import HEADER, VfioUserCommand
 from bluebridge.host_tools.vfio_user.client import Client, eventfds, sealed_memory
 from bluebridge.host_tools.vfio_user.connection import MSIX, NO_REPLY, IrqFlag
-from tests.wire.probe_device import VECTORS
-from tests.wire.server import ServerProcess, is_dropped, next_client, serving
+from tests.models.probe_device import VECTORS
+from tests.models.server import ServerProcess, is_dropped, next_client, serving
 
 BAR0, BAR1 = 0, 1
 PAGE = 4096
@@ -32,7 +32,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def server(path: Path) -> Iterator[ServerProcess]:
     """One server for all of them: it lives on, whoever called."""
-    with serving("tests.wire.probe_device", [str(path)], path.with_name("server.log")) as server:
+    with serving("tests.models.probe_device", [str(path)], path.with_name("server.log")) as server:
         yield server
 
 

@@ -16,6 +16,7 @@ from bluebridge.guest.providers import open_device
 from bluebridge.guest.verbs import Device
 from bluebridge.host_tools.lab import hardware
 from bluebridge.host_tools.vfio_user.bus import SocketBus
+from tests.models.server import ServerProcess
 from tests.models.verbs.rtrs_contract import (
     CLIENT,
     LIKELY,
@@ -28,7 +29,6 @@ from tests.models.verbs.rtrs_contract import (
     rtrs_pair,
 )
 from tests.wire.conftest import StartServer
-from tests.wire.server import ServerProcess
 
 
 @contextmanager

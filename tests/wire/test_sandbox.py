@@ -11,8 +11,8 @@ import pytest
 
 from bluebridge.host_tools.lab import hardware
 from bluebridge.host_tools.vfio_user.client import Client
+from tests.models.server import ServerProcess
 from tests.wire.conftest import StartServer
-from tests.wire.server import ServerProcess
 
 
 def _arguments(folder: Path, *more: str) -> list[str]:

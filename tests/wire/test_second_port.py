@@ -20,9 +20,9 @@ from bluebridge.guest.verbs import QpInit, QpType, SendFlags, SendWr, VerbsError
 from bluebridge.host_tools.lab import hardware
 from bluebridge.host_tools.lab.hardware import Hardware
 from bluebridge.host_tools.vfio_user.bus import SocketBus
+from tests.models.players import PATTERN, QKEY, Player, connected, fill
 from tests.models.verbs.krping_contract import Output
 from tests.wire.conftest import StartServer
-from tests.wire.players import PATTERN, QKEY, Player, connected, fill
 from tests.wire.test_cm import expect
 
 Contexts = tuple[Context, Context]

@@ -14,8 +14,8 @@ from bluebridge.host_tools.lab import hardware
 from bluebridge.host_tools.show.show_command import KINDS, Answer, Tell, ask
 from bluebridge.host_tools.show.text import Item
 from bluebridge.host_tools.vfio_user.bus import SocketBus
+from tests.models.players import PSN, SIZE, Player, connected
 from tests.wire.conftest import StartServer
-from tests.wire.players import PSN, SIZE, Player, connected
 
 
 def teller(folder: Path) -> Tell:

@@ -10,8 +10,8 @@ import pytest
 from tests.fuzz.sockets import Kind, attack
 from tests.fuzz.steps import Step
 from tests.fuzz.targets import no_errors
-from tests.hostile.descriptors import KINDS
-from tests.hostile.sockets import SOCKETS, Socket
+from tests.models.descriptors import KINDS
+from tests.models.sockets import SOCKETS, Socket
 
 OPEN, CLOSE = Step(Kind.OPEN, 0, (0,)), Step(Kind.CLOSE, 0)
 DEAF = Step(Kind.READ, 0, (0,))

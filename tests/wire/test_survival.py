@@ -20,10 +20,10 @@ from bluebridge.guest.verbs import QpState, WcStatus, WrOpcode
 from bluebridge.host_tools.vfio_user.bus import SocketBus
 from bluebridge.host_tools.vfio_user.client import Client
 from bluebridge.host_tools.vfio_user.connection import CONFIG
+from tests.models.players import Player, connected
+from tests.models.server import ROOT, ServerProcess, serving
 from tests.models.until import until
 from tests.wire.guest_process import MAC, End, connect, writes
-from tests.wire.players import Player, connected
-from tests.wire.server import ROOT, ServerProcess, serving
 
 DEATHS = 10
 OK = WcStatus.SUCCESS

@@ -25,7 +25,7 @@ from bluebridge.host_tools.study.tables import (
     mean_of,
     read_samples,
 )
-from tests.wire.server import ROOT
+from tests.models.server import ROOT
 from tests.wire.sweeps import STUDY, rewritten, sweep
 
 TOLERANCE = 0.1

@@ -16,7 +16,7 @@ import pytest
 from bluebridge.device.pyvfio_user.constants import HEADER, VfioUserCommand
 from bluebridge.host_tools.vfio_user.client import Client, sealed_memory
 from bluebridge.host_tools.vfio_user.connection import CONFIG
-from tests.wire.server import serving
+from tests.models.server import serving
 
 START, LENGTH = 0x100000, 4 << 20
 """Of a guest's memory, at the same place in its file; the first MiB of a machine is not all RAM."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from bluebridge.host_tools.programs.running import Ended
 from tests.campaigns.conformance.session import INFINIBAND, ROCE, Session, Setup
 
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
+_HALF = 0.5
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,25 @@ def verdict(program: Program, client: Ended) -> Sequence[Verdict]:
     if program.expect and not re.search(program.expect, client.output, re.MULTILINE):
         return [Verdict(FAILED, f"printed no /{program.expect}/: {client.last_words}")]
     return [Verdict(PASSED)]
+
+
+def every_second_has_bytes(ended: Ended) -> Sequence[Verdict]:
+    """iperf3's report: it came to its end and no second was empty.
+
+    The last interval is what is left of a second, and may be too short for anything to come.
+    """
+    try:
+        report = json.loads(ended.output)
+        sums = [interval["sum"] for interval in report["intervals"]]
+        moved = [each["bytes"] for each in sums if each["seconds"] > _HALF]
+    except (ValueError, KeyError, TypeError):
+        return [Verdict(FAILED, f"no report: {ended.last_words}")]
+    if "error" in report or not moved:
+        return [Verdict(FAILED, str(report.get("error", "it measured nothing")))]
+    if 0 in moved:
+        return [Verdict(FAILED, f"nothing moved in interval {moved.index(0)} of {len(moved)}")]
+    rate = report["end"]["sum_received"]["bits_per_second"] / 1e6
+    return [Verdict(PASSED, f"{rate:.0f} Mbit/s, slowest second {min(moved) * 8 / 1e6:.0f} Mbit")]
 
 
 def _line_of(text: str, found: re.Match[str]) -> str:

@@ -16,11 +16,18 @@ from bluebridge.host_tools.errors import UsageError
 from bluebridge.host_tools.programs.running import Ended
 from tests.campaigns.conformance import results
 from tests.campaigns.conformance.__main__ import main
-from tests.campaigns.conformance.program import FAILED, PASSED, SKIPPED, Program, Verdict, verdict
+from tests.campaigns.conformance.program import (
+    FAILED,
+    PASSED,
+    SKIPPED,
+    Program,
+    Verdict,
+    every_second_has_bytes,
+    verdict,
+)
 from tests.campaigns.conformance.results import Entry, Journal, lacking
 from tests.campaigns.conformance.session import QUICK, RXE, SETUPS, Words
 from tests.campaigns.conformance.suites import everything
-from tests.campaigns.conformance.suites.hca import every_second_has_bytes
 from tests.campaigns.conformance.suites.verbs import GENERIC, each_test
 
 PROGRAM = Program("suite", "name", "true", expect="^done$", unsupported="no XRC", limit=7)

@@ -25,7 +25,7 @@ from bluebridge.device.pyvfio_user._listener import Listener
 from bluebridge.device.pyvfio_user._message_filter import MESSAGE_SECONDS, MessageFilter, Verdict
 from bluebridge.device.pyvfio_user.constants import HEADER, Header, Protection, VfioUserCommand
 from bluebridge.device.pyvfio_user.memory import DmaRegion, release
-from tests.wire.lingering import LingeringSockets
+from tests.models.lingering import LingeringSockets
 
 Pair = tuple[socket.socket, socket.socket]
 

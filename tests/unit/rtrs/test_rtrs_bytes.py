@@ -17,7 +17,7 @@ from bluebridge.guest.protocols.rtrs.engine.actions import (
     WriteRequest,
 )
 from bluebridge.guest.protocols.rtrs.engine.settings import ServerSettings
-from tests.models.rtrs_peers import ADDRESSES, ClientPeer, ServerPeer, a_write, conn_req
+from tests.unit.rtrs.rtrs_peers import ADDRESSES, ClientPeer, ServerPeer, a_write, conn_req
 
 CONN_REQ = "0000 bd1b 0002 0000 0200 0100"
 """cma and ip version, magic, version, cid 0 of 2, first attempt."""

@@ -25,7 +25,7 @@ from bluebridge.guest.protocols.rtrs.engine.actions import (
 from bluebridge.guest.protocols.rtrs.engine.client.session import ClientSession
 from bluebridge.guest.protocols.rtrs.engine.interface import Permit
 from bluebridge.guest.protocols.rtrs.engine.settings import ClientSettings
-from tests.models.rtrs_peers import (
+from tests.unit.rtrs.rtrs_peers import (
     ADDRESSES,
     CHUNK,
     OTHER,

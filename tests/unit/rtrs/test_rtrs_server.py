@@ -28,7 +28,7 @@ from bluebridge.guest.protocols.rtrs.engine.actions import (
     WriteImmediate,
 )
 from bluebridge.guest.protocols.rtrs.engine.settings import ServerSettings
-from tests.models.rtrs_peers import (
+from tests.unit.rtrs.rtrs_peers import (
     ADDRESSES,
     CHUNK,
     OTHER,

@@ -20,8 +20,8 @@ from tests.fuzz.guests import FORMS, Kind
 from tests.fuzz.keep import cover
 from tests.fuzz.recorder import Tape
 from tests.fuzz.steps import CORPUS, BytesLeft, Step, decode, encode
-from tests.hostile.sockets import no_leak
 from tests.models.rdma_node import Pair
+from tests.models.sockets import no_leak
 
 
 @pytest.mark.parametrize("name", targets.TARGETS)
@@ -208,7 +208,7 @@ def test_work_without_an_end_lets_other_steps_go_on() -> None:
 
 
 def test_a_descriptor_that_is_left_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tests.hostile.sockets.PATIENCE", 0.0)
+    monkeypatch.setattr("tests.models.sockets.PATIENCE", 0.0)
     left = []
     with pytest.raises(AssertionError, match="1 descriptors are left"), no_leak():
         left.append(os.open("/dev/null", os.O_RDONLY))

@@ -16,6 +16,7 @@ from bluebridge.device.layout.net.ip import VXLAN
 from bluebridge.device.pci.loop import EventLoop
 from bluebridge.device.server.underlay import Underlay
 from bluebridge.device.underlay.tunnel import LONGEST, Endpoint, Refusal, Tunnel
+from tests.models.free_ports import free_ports
 
 MACS = [bytes.fromhex(f"0002c9bb00{number:02x}") for number in range(4)]
 VNI = 77
@@ -59,16 +60,6 @@ class Network:
     def report(self) -> list[str]:
         """What the control socket says of the wire."""
         return self.underlay.report()
-
-
-def free_ports(count: int) -> list[Endpoint]:
-    taken = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(count)]
-    for each in taken:
-        each.bind(("127.0.0.1", 0))
-    found = [Endpoint(*each.getsockname()) for each in taken]
-    for each in taken:
-        each.close()
-    return found
 
 
 @pytest.fixture

@@ -19,9 +19,8 @@ from bluebridge.host_tools.programs.ntb_clients import (
 from bluebridge.host_tools.programs.perftest import IPERF_PORT, listening, transfer
 from bluebridge.host_tools.programs.running import Ended
 from tests.campaigns.conformance.bridge.load import guests_of, passed, refused
-from tests.campaigns.conformance.program import FAILED, Verdict
+from tests.campaigns.conformance.program import FAILED, Verdict, every_second_has_bytes
 from tests.campaigns.conformance.session import Session, link_local
-from tests.campaigns.conformance.suites.hca import every_second_has_bytes
 
 MIB = 64
 MTU = 65510

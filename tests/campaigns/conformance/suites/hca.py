@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from functools import partial
 
 from bluebridge.host_tools.atlas.programs import NVME_TARGET
 from bluebridge.host_tools.machine import pings
 from bluebridge.host_tools.programs.perftest import IPERF_PORT, listening
-from bluebridge.host_tools.programs.running import Ended
-from tests.campaigns.conformance.program import FAILED, PASSED, Program, Verdict
+from tests.campaigns.conformance.program import (
+    FAILED,
+    PASSED,
+    Program,
+    Verdict,
+    every_second_has_bytes,
+)
 from tests.campaigns.conformance.session import (
     ADDRESSES,
     INFINIBAND,
@@ -153,28 +157,6 @@ def _iperf() -> list[Program]:
         for seconds in (5, 60)
         for way in ("", "-R")
     ]
-
-
-_HALF = 0.5
-
-
-def every_second_has_bytes(ended: Ended) -> Sequence[Verdict]:
-    """iperf3's report: it came to its end and no second was empty.
-
-    The last interval is what is left of a second, and may be too short for anything to come.
-    """
-    try:
-        report = json.loads(ended.output)
-        sums = [interval["sum"] for interval in report["intervals"]]
-        moved = [each["bytes"] for each in sums if each["seconds"] > _HALF]
-    except (ValueError, KeyError, TypeError):
-        return [Verdict(FAILED, f"no report: {ended.last_words}")]
-    if "error" in report or not moved:
-        return [Verdict(FAILED, str(report.get("error", "it measured nothing")))]
-    if 0 in moved:
-        return [Verdict(FAILED, f"nothing moved in interval {moved.index(0)} of {len(moved)}")]
-    rate = report["end"]["sum_received"]["bits_per_second"] / 1e6
-    return [Verdict(PASSED, f"{rate:.0f} Mbit/s, slowest second {min(moved) * 8 / 1e6:.0f} Mbit")]
 
 
 _TARGET = f"{NVME_TARGET}touch /run/target\nexec sleep 600\n"

@@ -1,7 +1,7 @@
 """A device that shows what its client does to it, and misbehaves on request.
 
-`python -m tests.wire.probe_device SOCKET...`, a device for each socket. BAR0, little-endian 32-bit
-registers unless stated:
+`python -m tests.models.probe_device SOCKET...`, a device for each socket. BAR0, little-endian
+32-bit registers unless stated:
 
     0x00  write: trigger that vector; read: 1 if the last trigger reached an eventfd
     0x04  number of DEVICE_RESETs          0x08  number of clients lost

@@ -1,4 +1,4 @@
-"""An endpoint with a model that does as its client says: `python -m tests.wire.endpoint_device`.
+"""An endpoint with a model that does as its client says: `python -m tests.models.endpoint_device`.
 
 Arguments: SOCKET LOGFOLDER. BAR0, little-endian:
 

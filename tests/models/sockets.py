@@ -38,10 +38,9 @@ from bluebridge.device.server.nic import LENGTH, Nic
 from bluebridge.device.server.options import BridgeOptions
 from bluebridge.device.server.process import Server
 from bluebridge.host_tools.keeper.control import Control
-from tests.fuzz.machines import mac_of
-from tests.models.hca_driver import Driver
-from tests.wire.endpoint_device import VECTORS, Puppet
-from tests.wire.probe_device import Probe
+from tests.models.endpoint_device import VECTORS, Puppet
+from tests.models.hca_driver import Driver, mac_of
+from tests.models.probe_device import Probe
 
 T = TypeVar("T")
 STALE, VERBOSE = 1, 2
