@@ -149,7 +149,7 @@ class _SameMask:
 class RuleTable:
     """The rules of one port, which name the queue pairs that get a packet.
 
-    `depth` is how far into an Ethernet frame the rules look (`fields.depth_of`), `sniffers` says
+    `depth` is how far into an Ethernet frame the rules look (`depth_of`), `sniffers` says
     whether there are any that want copies of what comes in, `mirrors` the same of what the port
     sends. Rules of InfiniBand are not looked at for frames (`_frame_groups`), none of which they
     match.

@@ -1,4 +1,4 @@
-"""The emulated ConnectX-3: `device.device.Hca` is the function behind the PCI endpoint.
+"""The emulated ConnectX-3: `device.Hca` is the function behind the PCI endpoint.
 
 It is a face of the engines in `device/rdma` and `device/ethernet`: `rings` read and write its
 entries, `pairs` and `ports` its contexts, `words` has its numbers for what the engines say.

@@ -81,7 +81,7 @@ def _joined(last: Step, step: Step) -> Step | None:
 
 
 BRIDGES = (Gen4Bridge, Gen1Bridge, SwitchtecBridge)
-"""In the order of `crossings.MODELS`."""
+"""In the order of `machines.MODELS`."""
 
 
 def poke(tape: Tape, host: FakeHost, address: int, data: bytes) -> None:

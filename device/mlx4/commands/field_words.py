@@ -54,7 +54,7 @@ Functions stand in `device/mlx4`. Bits that no table has are ignored.
 class Checked:
     """A command ends with BAD_PARAM unless a field is as `wanted`.
 
-    `where` is the function below device/mlx4, such as `memory/icm.py: map_icm`, that looks.
+    `where` is the function below device/mlx4, such as `steering.py: rule_of`, that looks.
     """
 
     where: str
