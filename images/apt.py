@@ -26,6 +26,7 @@ CODENAMES = ("bullseye", "bookworm", "trixie", "forky", "duke", "sid")
 ALIASES = ("oldoldstable", "oldstable", "stable", "testing", "unstable")
 
 SUITE = "trixie"
+BACKPORTS = "-backports"
 KEYRING_PACKAGE = "debian-archive-keyring"
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 URI_LINE = re.compile(r"^'[^']+' (?P<file>\S+) \d+", re.MULTILINE)
@@ -78,26 +79,37 @@ class NotRemembered(ImageError):
 
 
 class Packages:
-    """Packages of Debian's `SUITE` and its backports, downloaded but never installed.
+    """Packages of a suite of Debian and its backports, downloaded but never installed.
 
     A request is the words after `apt-get` on the command line: `["install", "make"]` means the
     package with its dependencies, `download` the package alone, `source` its source.
     """
 
-    def __init__(self, cache: Cache) -> None:
+    def __init__(self, cache: Cache, release: str = SUITE) -> None:
+        """`release` is a suite, or `SUITE-backports` for packages that come from there first."""
         self.cache = cache
-        self.root = cache.root / "apt"
+        self.release = release
+        self.suite = release.removesuffix(BACKPORTS)
+        self.root = cache.root / ("apt" if self.suite == SUITE else f"apt-{self.suite}")
         self._versions = cache.root / "versions.json"
         self._may_ask = True
 
     def resolve(self, request: Sequence[str], *, backports: bool = False) -> list[str]:
         """Return the file names of the packages of `request`, resolved at the first time."""
-        suffix = " (backports)" if backports else ""
-        return self._remembered(" ".join(request) + suffix, lambda: self._files(request, backports))
+        return self._remembered(
+            " ".join(request) + self._suffix(backports), lambda: self._files(request, backports)
+        )
 
     def newest(self, pattern: str) -> str:
-        """Return the plain suite's newest package whose name matches a regular expression."""
-        return self._remembered(f"newest {pattern}", lambda: [self._newest(pattern)])[0]
+        """Return the newest package, backports included, whose name matches a pattern."""
+        request = f"newest {pattern}{self._suffix(False)}"
+        return self._remembered(request, lambda: [self._newest(pattern)])[0]
+
+    def _suffix(self, backports: bool) -> str:
+        """Return the end of a request as it is remembered, which names where it is resolved."""
+        if backports:
+            return " (backports)"
+        return "" if self.release == SUITE else f" ({self.release})"
 
     def fetch(self, request: Sequence[str], *, backports: bool = False) -> list[Path]:
         """Return the downloaded files of `request`; raises `StaleVersions` if one is not there."""
@@ -213,7 +225,11 @@ class Packages:
         mirror = debian_mirror()
         lines = [
             f"{kind} [signed-by={KEYRING}] {mirror} {suite} main"
-            for kind, suite in (("deb", SUITE), ("deb-src", SUITE), ("deb", f"{SUITE}-backports"))
+            for kind, suite in (
+                ("deb", self.suite),
+                ("deb-src", self.suite),
+                ("deb", f"{self.suite}{BACKPORTS}"),
+            )
         ]
         (self.root / "sources.list").write_text("\n".join(lines) + "\n")
         with step("package lists"):
@@ -221,7 +237,7 @@ class Packages:
         stamp.touch()
 
     def _apt(self, words: Sequence[str], backports: bool, cwd: Path, tool: str = "apt-get") -> str:
-        release = f"{SUITE}-backports" if backports else SUITE
+        release = f"{self.suite}{BACKPORTS}" if backports else self.release
         settings = {
             "Dir::Etc::sourcelist": self.root / "sources.list",
             "Dir::Etc::sourceparts": "-",

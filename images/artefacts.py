@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
@@ -12,7 +12,9 @@ from typing import TypeVar
 
 from bluebridge.images.apt import NotRemembered, Packages, StaleVersions
 from bluebridge.images.cache import Cache
+from bluebridge.images.guest_overlay import ExtraPackagesRecipe
 from bluebridge.images.recipes.compiler import CompilerRecipe
+from bluebridge.images.recipes.debian_kernels import USUAL, DebianKernel
 from bluebridge.images.recipes.guest import GuestRecipe
 from bluebridge.images.recipes.guest_archives import (
     BootFilesRecipe,
@@ -21,6 +23,7 @@ from bluebridge.images.recipes.guest_archives import (
     MessageLibrariesRecipe,
     NfsRecipe,
 )
+from bluebridge.images.recipes.guest_modules import GuestModulesRecipe
 from bluebridge.images.recipes.kernel import KernelRecipe
 from bluebridge.images.recipes.kernel_modules import VfioRecipe
 from bluebridge.images.recipes.libvfio_user import LibvfioUserRecipe
@@ -62,7 +65,7 @@ class Artefacts:
         here = self.cache, packages
         self._kernel = kernel = KernelRecipe(*here)
         vfio = VfioRecipe(*here, kernel)
-        guest = GuestRecipe(*here, kernel, vfio)
+        self._guest = guest = GuestRecipe(*here, kernel, vfio)
         self.recipes: dict[str, Recipe] = {
             each.name: each
             for each in (
@@ -101,9 +104,28 @@ class Artefacts:
         """Return the path of the guest's uncompressed ELF kernel."""
         return self.folder("kernel") / "vmlinux"
 
-    def for_kernel(self, kind: Callable[[Cache, Packages, KernelRecipe], Made]) -> Made:
-        """Return the recipe of that kind, such as a set of modules, for the guest's kernel."""
-        return kind(self.cache, self.packages, self._kernel)
+    def for_kernel(
+        self,
+        kind: Callable[[Cache, Packages, KernelRecipe], Made],
+        which: DebianKernel = USUAL,
+    ) -> Made:
+        """Return the recipe of that kind, such as a set of modules, for a kernel of Debian's."""
+        kernel = self.debian(which)
+        return kind(self.cache, kernel.packages, kernel)
+
+    def debian(self, which: DebianKernel) -> KernelRecipe:
+        """Return the recipe of one of Debian's kernels."""
+        if which == USUAL:
+            return self._kernel
+        return KernelRecipe(self.cache, Packages(self.cache, which.release), which)
+
+    def guest_modules(self, which: DebianKernel) -> GuestModulesRecipe:
+        """Return the recipe of the modules that guests get of one of Debian's other kernels."""
+        return GuestModulesRecipe(self.debian(which), self._guest)
+
+    def extra_packages(self, names: Sequence[str]) -> ExtraPackagesRecipe:
+        """Return the recipe of more packages for guests."""
+        return ExtraPackagesRecipe(self._guest, names)
 
     def initrd(self) -> Path:
         """Return the archive of the guest's root without this project's code.

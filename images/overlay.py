@@ -9,7 +9,7 @@ than a start.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from bluebridge.images import guest_build
@@ -27,17 +27,17 @@ SINGLE = (
 )
 
 
-def build(destination: Path, root: Path, initrd: Path) -> Path:
-    """Write `initrd` followed by the guest code below `root` to `destination`.
+def build(destination: Path, root: Path, initrd: Path, more: Sequence[Path] = ()) -> Path:
+    """Write `initrd`, the archives `more` and the guest code below `root` to `destination`.
 
     `initrd` is `Artefacts.initrd()`. Raises `bluebridge.images.report.ImageError`.
     """
     archive = overlay(root, initrd)
     with open(destination, "wb") as out:
-        with open(initrd, "rb") as base:
-            shutil.copyfileobj(base, out, 1 << 20)
-        out.write(bytes(-out.tell() % ALIGNMENT))
-        out.write(archive.read_bytes())
+        for part in (initrd, *more, archive):
+            with open(part, "rb") as content:
+                shutil.copyfileobj(content, out, 1 << 20)
+            out.write(bytes(-out.tell() % ALIGNMENT))
     return destination
 
 

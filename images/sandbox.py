@@ -30,11 +30,17 @@ COMMAND_FAILED = 90
 _NAMESPACES = ("--mount", "--pid", "--fork", "--kill-child", "--net", "--ipc", "--uts")
 _SCRIPT = f"""\
 PATH=/usr/sbin:/usr/bin:/sbin:/bin
-usr=$1 root=$2; shift 2
+usr=$1 root=$2 binds=$3; shift 3
 mount --bind "$usr" "$root/usr" &&
 mount -o remount,bind,ro,nosuid,nodev "$root/usr" || exit
 for node in {" ".join(NODES)}; do
     mount --bind "/dev/$node" "$root/dev/$node" || exit
+done
+while [ "$binds" -gt 0 ]; do
+    mount --bind "$1" "$root/$2" || exit
+    [ "$3" = rw ] || mount -o remount,bind,ro,nosuid,nodev "$root/$2" || exit
+    shift 3
+    binds=$((binds - 1))
 done
 exec 3<&0
 trap 'exit 143' TERM
@@ -51,6 +57,9 @@ SAFE = re.compile(r"[\w./+@%-]+", re.ASCII)
 """Paths that kbuild can build in: it supports neither blanks nor colons."""
 RESERVED = (*SYSTEM, "symvers", "module")
 NOT_COPIED = {".git", ".svn", ".hg", "modules.order", "Module.symvers", ".tmp_versions"}
+
+
+_MAPS = "7ffd00000000-7fff00000000 rw-p 00000000 00:00 0 [stack]\n"
 
 
 @dataclass(frozen=True)
@@ -103,6 +112,15 @@ def _refused(command: Sequence[str]) -> str | None:
     return None if done.returncode == 0 else done.stderr.decode(errors="replace")
 
 
+def add_maps(root: Path) -> None:
+    """Add a file in place of `/proc/self/maps` to a root where /proc cannot be mounted.
+
+    Linux's objtool does not start without a line for its stack (tools/objtool/signal.c).
+    """
+    (root / "proc/self").mkdir(parents=True, exist_ok=True)
+    (root / "proc/self/maps").write_text(_MAPS)
+
+
 def prepare(root: Path) -> None:
     """Add to the empty folder `root` the folders that `run` needs."""
     (root / "usr").mkdir()
@@ -111,20 +129,41 @@ def prepare(root: Path) -> None:
     (root / "dev").mkdir()
     for name in NODES:
         (root / "dev" / name).touch()
+    add_maps(root)
     (root / "tmp").mkdir()
     (root / "tmp").chmod(0o1777)
 
 
+@dataclass(frozen=True)
+class Bind:
+    """A folder of this machine that a build sees as `inside`, a path below its root."""
+
+    folder: Path
+    inside: str
+    writable: bool = False
+
+    @property
+    def words(self) -> tuple[str, str, str]:
+        """The arguments of `_SCRIPT`."""
+        return str(self.folder), self.inside, "rw" if self.writable else "ro"
+
+
 def run(
-    launcher: Launcher, toolchain: Path, root: Path, command: Sequence[str]
+    launcher: Launcher,
+    toolchain: Path,
+    root: Path,
+    command: Sequence[str],
+    binds: Sequence[Bind] = (),
 ) -> tuple[bool, str]:
-    """Run `command` inside `root` (see `prepare`) with `/usr` of `toolchain`.
+    """Run `command` inside `root` (see `prepare`) with `/usr` of `toolchain` and the `binds`.
 
     Returns whether it succeeded, and its standard output and error together. Raises `ImageError`
     when the sandbox itself cannot be started. Nothing runs or is mounted afterwards.
     """
     inside = ["setpriv", *launcher.privileges, *command]
-    words = ["sh", "-c", _SCRIPT, "sandbox", str(toolchain / "usr"), str(root), *inside]
+    mounts = [word for bind in binds for word in bind.words]
+    start = [str(toolchain / "usr"), str(root), str(len(binds)), *mounts]
+    words = ["sh", "-c", _SCRIPT, "sandbox", *start, *inside]
     with subprocess.Popen(
         [*launcher.command, *words],
         stdin=subprocess.PIPE,  # open until this process ends: then the sandbox ends, too

@@ -44,7 +44,7 @@ def main(options: argparse.Namespace) -> int:
         # Here, not in a keeper: building takes minutes, and tells of each step on standard error.
         quiet = Reporter(quiet=True)
         if len(plan.config.hosts) < options.guests:
-            ensure_artefacts(quiet)
+            ensure_artefacts(quiet, plan.config.software, plan.config.driver)
         else:
             device_library(quiet)
         if options.image == DEBUG:
@@ -91,6 +91,7 @@ def _plan(options: argparse.Namespace) -> Plan:
         options=hardware(options),
         server_words=tuple(options.words),
         stop_on=options.stop_on or "",
+        software=lab_options.software(options),
         hosts="".join(name[0] for name in options.host or ()),
     )
     modules: tuple[Path, ...] = ()

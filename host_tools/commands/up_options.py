@@ -52,6 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_start(parser)
     option_table.add_arguments(ServerOptions, parser.add_argument_group("hardware"), _HARDWARE)
     _add_log(parser)
+    lab_options.add_software(parser)
     lab_options.add_arguments(parser)
 
 
@@ -289,6 +290,9 @@ def _host_objections(o: argparse.Namespace) -> Iterator[tuple[object, str, str]]
         (o.module, "--module"),
         (o.image != IMAGES[0], "--image"),
         (o.cold, "--cold"),
+        (o.kernel, "--kernel"),
+        (o.overlay, "--overlay"),
+        (o.packages, "--with"),
         (o.rtrs, "--rtrs"),
     ):
         none = len(letters) == o.guests and asked

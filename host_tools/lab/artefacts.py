@@ -9,6 +9,8 @@ from functools import partial
 from pathlib import Path
 
 from bluebridge.host_tools.errors import LabError, Progress
+from bluebridge.host_tools.lab import guest_software
+from bluebridge.host_tools.lab.software import AS_USUAL, GuestSoftware, debian_kernel
 from bluebridge.host_tools.machine import qemu_arguments
 from bluebridge.host_tools.machine.qemu_arguments import Boot, Emulator, GuestSize
 from bluebridge.host_tools.machine.vm import Vm
@@ -38,6 +40,12 @@ class LabArtefacts:
     kernel: Path
     initrd: Path
     library: Path
+    more: tuple[Path, ...] = ()
+    """Archives that lie over the root of `initrd`, in this order; a folder's name has their key."""
+    label: str = ""
+    """The kernel in the names of snapshots; empty for the usual one."""
+    usual: bool = True
+    """Whether the kernel is one that the project was tested with, which boots without a word."""
 
     def guest_code(self) -> Path:
         """Return the archive of the present guest code; its folder's name changes with the code.
@@ -52,15 +60,27 @@ class LabArtefacts:
         initrd = folder / "initrd"
         if not initrd.exists():
             with image_errors():
-                overlay.build(initrd, HOME, self.initrd)
-        return Boot(self.kernel, initrd, qemu_arguments.command_line(name, size, vfio))
+                overlay.build(initrd, HOME, self.initrd, self.more)
+        words = qemu_arguments.command_line(name, size, vfio, quiet=self.usual)
+        return Boot(self.kernel, initrd, words)
+
+    def identity(self) -> tuple[str, ...]:
+        """Return what tells the guests' software from any other; raises `LabError`."""
+        parts = (self.kernel, self.initrd, self.guest_code(), *self.more)
+        return tuple(path.parent.name for path in parts)
 
 
-def ensure_artefacts(progress: Progress) -> LabArtefacts:
-    """Return all artefacts, built if they are not cached. Raises `LabError` naming the cure."""
+def ensure_artefacts(
+    progress: Progress, software: GuestSoftware = AS_USUAL, driver: str = ""
+) -> LabArtefacts:
+    """Return all artefacts, built if they are not cached. Raises `LabError` naming the cure.
+
+    A kernel that lacks what guests of that `--driver` need is refused.
+    """
     progress("looking for kernel, guest root, QEMU and libvfio-user")
     with image_errors():
         artefacts = Artefacts()
+        found = guest_software.find(artefacts, software.chosen(), driver)
         qemu = artefacts.qemu()
         kind = accelerator(artefacts)
         return LabArtefacts(
@@ -71,9 +91,12 @@ def ensure_artefacts(progress: Progress) -> LabArtefacts:
                 f"{qemu.version} {qemu.build}",
                 seccomp=qemu.seccomp,
             ),
-            artefacts.kernel(),
+            found.kernel,
             artefacts.initrd(),
             artefacts.libvfio_user(),
+            found.archives,
+            found.label,
+            found.usual,
         )
 
 
@@ -111,10 +134,18 @@ def network_boot_files(progress: Progress) -> NetworkBootFiles:
         return NetworkBootFiles(firmware, files / "vmlinuz", files / "root.zst")
 
 
-def _modules(kind: type[ModuleRecipe], what: str, progress: Progress) -> Path:
+def _modules(
+    kind: type[ModuleRecipe],
+    what: str,
+    progress: Progress,
+    software: GuestSoftware = AS_USUAL,
+) -> Path | None:
+    debian = debian_kernel(software.chosen().kernel)
+    if debian is None:
+        return None
     with image_errors():
         artefacts = Artefacts()
-        recipe = artefacts.for_kernel(kind)
+        recipe = artefacts.for_kernel(kind, debian)
         if artefacts.found(recipe) is None:
             progress(f"building {what}, which Debian leaves out; once, a few minutes")
         return artefacts.built(recipe)
@@ -127,9 +158,12 @@ def _archive(recipe: type[GuestArchiveRecipe], what: str, progress: Progress) ->
 
 
 ntb_modules = partial(_modules, NtbRecipe, "the NTB drivers")
-"""Returns the folder of the NTB drivers and their clients, built if they are not cached."""
+"""Returns the folder of the NTB drivers and their clients, built if they are not cached.
+
+None for a kernel of the user's, which has its own.
+"""
 rtrs_modules = partial(_modules, RtrsRecipe, "RTRS and RNBD")
-"""Returns the folder of the modules of RTRS and RNBD, built if they are not cached."""
+"""Returns the folder of the modules of RTRS and RNBD in the same way."""
 dpdk_archive = partial(_archive, DpdkRecipe, "DPDK's testpmd")
 message_libraries = partial(_archive, MessageLibrariesRecipe, "UCX and libfabric")
 nfs_archive = partial(_archive, NfsRecipe, "NFS over RDMA")

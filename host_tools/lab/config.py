@@ -13,6 +13,7 @@ from bluebridge.device.server.options import (
     hosts,
 )
 from bluebridge.host_tools.errors import UsageError
+from bluebridge.host_tools.lab.software import AS_USUAL, GuestSoftware
 from bluebridge.host_tools.machine.qemu_arguments import GuestSize
 
 NAMES = ("a", "b")
@@ -79,6 +80,8 @@ class LabConfig:
     bridge: BridgeOptions | None = None
     """The options of the bridge, with a DMA engine in each guest; None for no bridge."""
 
+    software: GuestSoftware = AS_USUAL
+    """The kernel of the guests, and what lies over their root."""
     stop_on: str = ""
     """The condition (`host_tools.analyzer.conditions`) at which the bus log ends; empty: never."""
 
@@ -152,6 +155,15 @@ class LabConfig:
     def binds(self, name: str) -> bool:
         """Whether the devices of guest `name` are bound to vfio-pci."""
         return (self.vfio or self.rtrs is not None) and not self.kernel_drives(name)
+
+    @property
+    def driver(self) -> str:
+        """Who drives the guests' devices, as `up --driver` says it."""
+        if self.rtrs is not None:
+            return "kernel" if KERNEL in self.rtrs else "guest"
+        if self.kernel:
+            return "kernel"
+        return "guest" if self.vfio and self.serves else "none"
 
     @property
     def size(self) -> GuestSize:

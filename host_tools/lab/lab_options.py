@@ -8,6 +8,7 @@ from string import ascii_lowercase
 from typing import Any
 
 from bluebridge.host_tools.lab.config import MAX_GUESTS, LabConfig
+from bluebridge.host_tools.lab.software import GuestSoftware, checked
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,6 +32,44 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--sockets", type=Path, metavar="DIR", help="folder for the HCAs' vfio-user sockets"
     )
     parser.add_argument("--quiet", action="store_true", help="no progress on standard error")
+
+
+def add_software(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of the guests' kernel and root."""
+    group = parser.add_argument_group("software of the guests")
+    group.add_argument(
+        "--kernel",
+        default="",
+        metavar="KERNEL",
+        help="a bzImage, or a name of `bluebridge kernel list` (default: what `kernel use` chose)",
+    )
+    group.add_argument(
+        "--modules",
+        type=Path,
+        metavar="DIR",
+        help="what `make modules_install INSTALL_MOD_PATH=DIR` made for that bzImage",
+    )
+    group.add_argument(
+        "--overlay", type=Path, metavar="DIR", help="lay the files of DIR over the guests' root"
+    )
+    group.add_argument(
+        "--with",
+        dest="packages",
+        action="append",
+        default=[],
+        metavar="PACKAGE",
+        help="add a package of Debian, with what it depends on; may be repeated",
+    )
+
+
+def software(options: argparse.Namespace) -> GuestSoftware:
+    """Return what `add_software` declared, with absolute paths. Raises `UsageError`."""
+    return GuestSoftware(
+        checked(options.kernel) if options.kernel else "",
+        options.modules.absolute() if options.modules else None,
+        options.overlay.absolute() if options.overlay else None,
+        tuple(options.packages),
+    )
 
 
 def add_hosts(parser: argparse.ArgumentParser) -> None:

@@ -107,13 +107,14 @@ class Pair:
 
     def _prepare_guests(self) -> Snapshot | None:
         """Get ready what guests start from; return the snapshot, None for a cold boot."""
-        self._artefacts = ensure_artefacts(self._progress)
+        software = self.config.software.chosen()
+        self._artefacts = ensure_artefacts(self._progress, software, self.config.driver)
         self.library = self._artefacts.library
-        self._module_folders = {}
-        if self.config.bridge:
-            self._module_folders["ntb"] = ntb_modules(self._progress)
-        if self.config.rtrs:
-            self._module_folders["rtrs"] = rtrs_modules(self._progress)
+        sets = {
+            "ntb": ntb_modules(self._progress, software) if self.config.bridge else None,
+            "rtrs": rtrs_modules(self._progress, software) if self.config.rtrs else None,
+        }
+        self._module_folders = {name: found for name, found in sets.items() if found is not None}
         if self.config.cold:
             return None
         return snapshot.ensure(self._artefacts, self.config.size, self._progress)

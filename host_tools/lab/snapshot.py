@@ -30,21 +30,17 @@ def snapshot_of(artefacts: LabArtefacts, size: GuestSize) -> Snapshot:
     arguments = size.arguments(_NAME, artefacts.emulator, somewhere, somewhere)
     # Not where QEMU lies, so that an imported cache serves wherever it is.
     arguments = arguments[len(artefacts.emulator.argv) :]
-    guest = (
-        artefacts.kernel.parent.name,
-        artefacts.initrd.parent.name,
-        artefacts.guest_code().parent.name,
-    )
-    words = qemu_arguments.command_line(_NAME, size, vfio=True)
+    words = qemu_arguments.command_line(_NAME, size, vfio=True, quiet=artefacts.usual)
     ingredients = (
         _FORMAT,
         arguments,
         artefacts.emulator.identity,
-        *guest,
+        *artefacts.identity(),
         words,
         _processor(artefacts),
     )
-    return Snapshot(f"{size.cpus}c{size.memory_mib}m", ingredients)
+    kernel = f"-{artefacts.label}" if artefacts.label else ""
+    return Snapshot(f"{size.cpus}c{size.memory_mib}m{kernel}", ingredients)
 
 
 def _processor(artefacts: LabArtefacts) -> str:
@@ -91,7 +87,7 @@ def _make(artefacts: LabArtefacts, size: GuestSize, state: Path, log: str) -> No
             template.spawn(boot, saved=state.parent)
             template.attach()
             template.release()
-            template.wait_for_agent()
+            template.wait_for_boot(artefacts.usual)
             template.console.wake()  # the shell is up as well
             template.console.run("stty echo")
             template.forget_agent()

@@ -35,6 +35,10 @@ PROMPT = r"bluebridge# "
 _SLICE = 0.2  # seconds between two looks at the alarms
 
 
+_LOOKS, _PAUSE = 10, 0.15
+"""The most looks at a report that is being written, and the seconds between two of them."""
+
+
 class Transcript:
     """The file to which QEMU writes the console, watched for a failing kernel."""
 
@@ -59,6 +63,9 @@ class Transcript:
             whole = new[: new.rfind(b"\n") + 1] or new[: len(new) // _LOOK_BYTES * _LOOK_BYTES]
             self._position += len(whole)
             self._found = self._judge(whole.decode(errors="replace"))
+            if self._found is not None:
+                self._found.transcript = self._whole_report()
+                self._found.aloud = True
         return self._found
 
     def _judge(self, text: str) -> LabError | None:
@@ -67,9 +74,17 @@ class Transcript:
                 return LabError(
                     f"guest {self.guest}: {meaning} ({match.group(0).strip()})",
                     f"read {self.path}",
-                    self.tail(),
                 )
         return None
+
+    def _whole_report(self) -> str:
+        """Return the end of the transcript once the kernel has written the stack, too."""
+        size = -1
+        for _ in range(_LOOKS):
+            if size == (size := self.path.stat().st_size):
+                break
+            time.sleep(_PAUSE)
+        return self.tail()
 
     def tail(self) -> str:
         """Return the last part of the transcript as text."""

@@ -160,13 +160,20 @@ def _firmware_arguments(boot: NetworkBoot) -> list[str]:
     return [*argv, "-initrd", str(boot.script)] if boot.script is not None else argv
 
 
-def command_line(name: str, size: GuestSize, vfio: bool) -> str:
+def command_line(name: str, size: GuestSize, vfio: bool, quiet: bool = True) -> str:
     """Return the command line of the guest's kernel.
 
-    `quiet` keeps everything below an error off the console that the commands share; a panic ends
-    QEMU at once (with -no-reboot) after its text was printed.
+    `quiet` keeps everything below an error off the console that the commands share; without it,
+    the console tells how far a kernel comes that nobody has tried yet. A panic ends QEMU at once
+    (with -no-reboot) after its text was printed.
     """
-    words = ["console=ttyS0", "quiet", "panic=1", "oops=panic", f"bluebridge.host={name}"]
+    words = [
+        "console=ttyS0",
+        *(["quiet"] if quiet else ["earlyprintk=ttyS0"]),
+        "panic=1",
+        "oops=panic",
+    ]
+    words += [f"bluebridge.host={name}"]
     words += ["sysctl.kernel.hung_task_panic=1"]  # the console shows emergencies only
     words += ["tsc=reliable"]  # without a HPET Linux would otherwise time by slow port accesses
     words += [f"hugepages={size.hugepages}", f"bluebridge.vfio={int(vfio)}"]

@@ -14,6 +14,7 @@ from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.machine import qemu_arguments
 from bluebridge.host_tools.machine.qemu import PAUSE, Qemu, Qmp
 from bluebridge.host_tools.machine.qemu_arguments import Boot, Emulator, GuestSize, NetworkBoot, Nic
+from bluebridge.host_tools.machine.silence import Silence
 from bluebridge.host_tools.processes import Alarm
 
 if TYPE_CHECKING:  # pexpect is dear at start-up, and many a run never looks at the console
@@ -59,6 +60,21 @@ class Vm(Qemu):
     def wait_for_agent(self, timeout: float = 180.0) -> None:
         """Wait until the guest is up and its agent answers. Raises `LabError`."""
         self._agent = Agent.connect(self.name, self.agent_sockets, timeout, [self._alarm])
+
+    def wait_for_boot(self, usual: bool) -> None:
+        """Wait as `wait_for_agent` for a guest that boots. Raises `LabError`.
+
+        A kernel that is not a `usual` one writes to the console as it comes up; when it falls
+        silent, it hangs.
+        """
+        silence = Silence(self.name, self.transcript, self.pid)
+        if not usual:
+            self.alarms.append(silence.trouble)
+        try:
+            self.wait_for_agent()
+        finally:
+            if not usual:
+                self.alarms.remove(silence.trouble)
 
     def personalise(self) -> None:
         """Give a restored guest its own host name, machine-id, clock and randomness."""

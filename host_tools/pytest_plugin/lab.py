@@ -20,7 +20,7 @@ from bluebridge.host_tools.lab.config import LabConfig
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine.console import Transcript
 from bluebridge.host_tools.machine.vm import Vm
-from bluebridge.host_tools.pytest_plugin import marks
+from bluebridge.host_tools.pytest_plugin import kernels, marks
 from bluebridge.host_tools.pytest_plugin.buslog import BusLog, since_beginning
 from bluebridge.host_tools.pytest_plugin.scratch import BEGINS, ENDS, Scratch, ScratchBase, mark_of
 
@@ -39,12 +39,14 @@ class HeldPair:
     watches: list[Transcript]
     lent: float = 0.0
     """The time (monotonic) at which the present test got the pair; 0 for its first test."""
+    report: LabError | None = None
+    """What a kernel that checks itself found during a test, such as two locks in a circle."""
     unusable: bool = False
     """Whether a guest or a test failed, so that no other test can use the pair."""
 
     def trouble(self) -> LabError | None:
         """Return what happened to a guest or the server since the pair was made, if anything."""
-        looks = [watch.trouble for watch in self.watches]
+        looks = [lambda: self.report, *(watch.trouble for watch in self.watches)]
         looks += [machine.trouble for machine in self.pair.machines]
         if self.pair.config.serves:
             looks.append(self.pair.server.trouble)
@@ -60,9 +62,13 @@ class HeldPair:
 class Lab:
     """Starts the pairs of one test session; at its end every pair is ended."""
 
-    def __init__(self, base: ScratchBase) -> None:
-        """Prepare the lab; `base` makes its scratch folders. Nothing starts yet."""
+    def __init__(self, base: ScratchBase, kernel: str = "") -> None:
+        """Prepare the lab; `base` makes its scratch folders. Nothing starts yet.
+
+        Guests have `kernel` where a test asks for none.
+        """
         self.base = base
+        self.kernel = kernel
         self._lendable: HeldPair | None = None
         self._own: list[HeldPair] = []
         self._trouble: LabError | None = None
@@ -173,6 +179,9 @@ class Lab:
 
     def check(self, node: pytest.Item) -> None:
         """Fail a test during which a guest or the server failed without the test noticing."""
+        for held in self._all():
+            if node.nodeid in held.scratch.tests and held.trouble() is None:
+                held.report = kernels.reported(held.pair)
         found = self.trouble(node.nodeid)
         if found is not None and not marks.may_crash(node):
             pytest.fail(str(found), pytrace=False)
@@ -210,6 +219,8 @@ class Lab:
     def _start(self, config: LabConfig, name: str) -> HeldPair:
         scratch = self.base.make(name)
         scratch.tests.append(current_test())
+        if self.kernel and not config.software.kernel:
+            config = replace(config, software=replace(config.software, kernel=self.kernel))
         pair = Pair(replace(config, log=scratch.path))
         try:
             with _signal_handlers_kept():

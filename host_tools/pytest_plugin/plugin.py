@@ -66,6 +66,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="OWN:PORT,OTHER:PORT",
         help="the addresses of this host and of that one on the wire between the labs",
     )
+    group.addoption(
+        "--bluebridge-kernel",
+        metavar="KERNEL[,KERNEL...]",
+        help="run each test that uses a lab under each of these kernels: names of `bluebridge "
+        "kernel list`, such as 6.1 or my, or images",
+    )
     parser.addini("bluebridge_keep", "scratch folders to keep: always, failed or never", "string")
     parser.addini(
         "bluebridge_scratch",
@@ -81,10 +87,23 @@ def pytest_configure(config: pytest.Config) -> None:
     setting = config.getini("bluebridge_keep")
     if setting and setting not in _KEEP:
         raise pytest.UsageError(f"bluebridge_keep = {setting}: use one of {', '.join(_KEEP)}")
+    if config.getoption("--bluebridge-kernel"):
+        from bluebridge.host_tools.pytest_plugin import kernels
+
+        kernels.configure(config)
     if config.getoption("--bluebridge-atlas") is not None:
         from bluebridge.host_tools.pytest_plugin import atlas
 
         atlas.configure(config)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Have a test that uses a lab run under each kernel that was asked for."""
+    named = metafunc.config.getoption("--bluebridge-kernel")
+    if named and "bluebridge_kernel" in metafunc.fixturenames:
+        # Of a session: all tests run under one kernel before the first runs under the next.
+        names = named.split(",")
+        metafunc.parametrize("bluebridge_kernel", names, indirect=True, scope="session")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -109,11 +128,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def lab(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+def bluebridge_kernel(request: pytest.FixtureRequest) -> str:
+    """The kernel of `--bluebridge-kernel` that guests have; empty without that option."""
+    return getattr(request, "param", "")
+
+
+@pytest.fixture(scope="session")
+def lab(
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    bluebridge_kernel: str,
+) -> Iterator[Lab]:
     """Makes pairs of guests: `with lab.pair(cold=True) as pair`. Everything ends with it."""
     from bluebridge.host_tools.pytest_plugin.session import open_lab
 
-    with open_lab(request.config, tmp_path_factory) as opened:
+    with open_lab(request.config, tmp_path_factory, bluebridge_kernel) as opened:
         request.config.stash[_LAB] = opened
         yield opened
 
@@ -236,6 +265,10 @@ def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
     """Print the scratch folders that were kept, and the warnings of the lab."""
+    if config.getoption("--bluebridge-kernel"):
+        from bluebridge.host_tools.pytest_plugin import kernels
+
+        kernels.summarise(terminalreporter)
     lab = config.stash.get(_LAB, None)
     if lab is None or not (lab.base.kept or lab.warnings):
         return

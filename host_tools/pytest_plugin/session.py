@@ -21,7 +21,7 @@ from _pytest._code.code import ExceptionRepr
 
 from bluebridge.host_tools import processes
 from bluebridge.host_tools.errors import LabError
-from bluebridge.host_tools.pytest_plugin import evidence
+from bluebridge.host_tools.pytest_plugin import evidence, kernels
 from bluebridge.host_tools.pytest_plugin.lab import Lab
 from bluebridge.host_tools.pytest_plugin.scratch import (
     Keep,
@@ -63,6 +63,9 @@ def sections(lab: Lab, node: str, error: BaseException | None) -> Iterator[Secti
     found = lab.trouble(node)
     if found is not None and str(found) != str(error):
         yield "bluebridge: what happened to the pair", str(found)
+    if found is not None and found.aloud and found.transcript.strip() not in shown:
+        shown = _transcript(found.transcript, folders)
+        yield "bluebridge: what the kernel reported", shown
     for folder in folders:
         evidence.keep_kernel_messages(lab.machines(folder), folder.path)
         found_there = evidence.on_the_bus(folder.path, node)
@@ -180,11 +183,16 @@ def _first(traceback: types.TracebackType | None) -> types.TracebackType | None:
 
 
 @contextlib.contextmanager
-def open_lab(config: pytest.Config, folders: pytest.TempPathFactory) -> Iterator[Lab]:
-    """Yield the session's lab; meanwhile a signal to end ends the session in good order."""
+def open_lab(
+    config: pytest.Config, folders: pytest.TempPathFactory, kernel: str = ""
+) -> Iterator[Lab]:
+    """Yield the session's lab, whose guests have `kernel`.
+
+    Meanwhile a signal to end ends the session in good order.
+    """
     keep = config.getoption("bluebridge_keep") or config.getini("bluebridge_keep") or "failed"
     base = ScratchBase(_root(config, folders), cast(Keep, keep))
-    with Lab(base) as lab, _signals_end_the_session():
+    with Lab(base, kernel) as lab, _signals_end_the_session():
         yield lab
 
 
@@ -219,6 +227,8 @@ def report(
     if excinfo is not None and not item.config.getoption("fulltrace"):
         tidy(excinfo)
     made = yield
+    if lab.kernel:
+        made.user_properties.append((kernels.PROPERTY, lab.kernel))
     if excinfo is not None and not excinfo.errisinstance(pytest.skip.Exception):
         lab.failed(item.nodeid)
     if made.failed:

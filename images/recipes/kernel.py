@@ -7,11 +7,13 @@ import struct
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from bluebridge.images.apt import Packages
+from bluebridge.images.cache import Cache
+from bluebridge.images.recipes.debian_kernels import USUAL, DebianKernel
 from bluebridge.images.recipes.recipe import Recipe
 from bluebridge.images.report import ImageError
 from bluebridge.images.unpack import decompress, unpack
 
-IMAGE = r"linux-image-6\.12\.\d+\+deb13-amd64"
 SETUP_SECTS, PAYLOAD_OFFSET, PAYLOAD_LENGTH = 0x1F1, 0x248, 0x24C
 """Offsets in a bzImage: Linux Documentation/arch/x86/boot.rst, protocol 2.08 and later."""
 
@@ -23,20 +25,57 @@ class KernelRecipe(Recipe):
 
     name = "kernel"
 
+    def __init__(self, cache: Cache, packages: Packages, which: DebianKernel = USUAL) -> None:
+        super().__init__(cache, packages)
+        self.which = which
+        self.name = self.named(type(self).name)
+
+    def named(self, artefact: str) -> str:
+        """Return the name of something that is made for this kernel; each has its own in the cache.
+
+        The usual kernel's has no more than its own name.
+        """
+        return artefact if self.which == USUAL else f"{artefact}-{self.which.name}"
+
+    def source(self) -> str:
+        """Name of the package with the kernel's source."""
+        return "linux-source-" + ".".join(re.findall(r"\d+", self.image())[:2])
+
+    def modules(self) -> Path:
+        """Return the folder of the kernel's modules; builds the artefact if need be."""
+        return self.folder() / "root/usr/lib/modules" / self.release()
+
     def image(self) -> str:
         """Name of the kernel's package."""
-        return self.packages.newest(IMAGE)
+        return self.packages.newest(self.which.image)
 
     def release(self) -> str:
         """The kernel's release, as `uname -r` prints it in the guest."""
-        return self.image().removeprefix("linux-image-")
+        return self.image().removeprefix(f"{self.which.parts[0]}-")
+
+    def request(self) -> list[str]:
+        """Return the apt request for the kernel's packages."""
+        return ["download", *(f"{part}-{self.release()}" for part in self.which.parts)]
+
+    def config(self) -> str:
+        """Return the kernel's configuration; builds the artefact if need be."""
+        return self._file(self.folder(), "config").read_text()
+
+    def _file(self, folder: Path, name: str) -> Path:
+        """Return a file of the kernel's own; Debian moved them beside the modules with 7.0."""
+        beside = folder / "root/usr/lib/modules" / self.release() / name
+        return beside if beside.exists() else folder / f"root/boot/{name}-{self.release()}"
 
     def inputs(self) -> Sequence[object]:
-        return [self.packages.resolve(["download", self.image()])]
+        return [self.packages.resolve(self.request())]
 
     def build(self, folder: Path) -> None:
-        unpack(self.packages.fetch(["download", self.image()]), folder / "root")
-        image = (folder / "root" / "boot" / f"vmlinuz-{self.release()}").read_bytes()
+        unpack(self.packages.fetch(self.request()), folder / "root")
+        apart = folder / "root/lib/modules"  # of a package from before /lib was a link to usr/lib
+        if not (folder / "root/lib").is_symlink() and apart.is_dir():
+            (folder / "root/usr/lib").mkdir(parents=True, exist_ok=True)
+            apart.rename(folder / "root/usr/lib/modules")
+        image = self._file(folder, "vmlinuz").read_bytes()
         (folder / "vmlinux").write_bytes(elf_of(image))
 
 
@@ -61,6 +100,9 @@ class ModuleTree:
         self.folder = folder
         self._paths = {module_name(path): path for path in folder.rglob("*.ko*")}
 
+    def __contains__(self, name: str) -> bool:
+        return name.replace("-", "_") in self._paths
+
     def read(self, name: str) -> bytes:
         """Return the uncompressed module."""
         try:
@@ -68,7 +110,7 @@ class ModuleTree:
         except KeyError:
             raise ImageError(f"the kernel has no module {name}", "report it") from None
         content = path.read_bytes()
-        return decompress(content) if path.suffix == ".xz" else content
+        return content if path.suffix == ".ko" else decompress(content)
 
     def closure(self, names: Iterable[str]) -> dict[Path, bytes]:
         """Return the named modules and all they depend on: path below `folder` to contents."""
@@ -84,7 +126,7 @@ class ModuleTree:
 
     def _target(self, name: str) -> Path:
         relative = self._paths[name].relative_to(self.folder)
-        return relative.with_name(relative.name.removesuffix(".xz"))
+        return relative.with_name(f"{relative.name.partition('.ko')[0]}.ko")
 
 
 def module_name(path: Path) -> str:

@@ -20,13 +20,13 @@ from bluebridge.images.cache import Cache, file_digest
 from bluebridge.images.recipes.kernel import KernelRecipe, ModuleTree
 from bluebridge.images.recipes.recipe import Recipe
 from bluebridge.images.report import ImageError, run
+from bluebridge.images.sandbox import add_maps
 from bluebridge.images.unpack import unpack, unpack_tar
 
 ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/", "TMPDIR": "/tmp"}
 IN_NAMESPACE = 'mount --rbind /dev "$1/dev" && root=$1 && shift && exec chroot "$root" "$@"'
 """Device nodes cannot be made in a user namespace: the host's are bind-mounted for the process."""
 
-SOURCE = ("download", "linux-source-6.12")
 TOOLS = (
     *("bash", "binutils", "coreutils", "dash", "diffutils", "findutils", "grep", "make", "mawk"),
     "sed",
@@ -39,8 +39,9 @@ SETPRIV = "util-linux"
 
 def prepare(root: Path) -> None:
     """Add what builds need and maintainer scripts would have made: folders and `awk`."""
-    for name in ("dev", "tmp", "proc"):
+    for name in ("dev", "tmp"):
         (root / name).mkdir(exist_ok=True)
+    add_maps(root)
     awk = root / "usr/bin/awk"
     if not awk.exists() and (root / "usr/bin/mawk").exists():
         awk.symlink_to("mawk")
@@ -131,8 +132,9 @@ class ModuleRecipe(Recipe):
     """A recipe for a folder of kernel modules; subclasses give `name` and `build_modules`."""
 
     def __init__(self, cache: Cache, packages: Packages, kernel: KernelRecipe) -> None:
-        super().__init__(cache, packages)
+        super().__init__(cache, kernel.packages)
         self.kernel = kernel
+        self.name = kernel.named(type(self).name)
 
     @abstractmethod
     def build_modules(self, toolchain: Toolchain, folder: Path) -> None:
@@ -140,17 +142,20 @@ class ModuleRecipe(Recipe):
 
     def inputs(self) -> Sequence[object]:
         return [
-            self.packages.resolve(SOURCE),
+            self.packages.resolve(self._source()),
             self.packages.resolve(toolchain_request(self.kernel)),
             self.kernel.key(),
             file_digest(Path(__file__)),
         ]
 
+    def _source(self) -> tuple[str, str]:
+        return "download", self.kernel.source()
+
     def build(self, folder: Path) -> None:
         root, source = folder / "root", folder / "source"
         unpack(self.packages.fetch(toolchain_request(self.kernel)), root)
         prepare(root)
-        unpack(self.packages.fetch(SOURCE), source)
+        unpack(self.packages.fetch(self._source()), source)
         (archive,) = (source / "usr/src").glob("linux-source-*.tar.xz")
         self.build_modules(Toolchain(root, archive, headers_folder(self.kernel)), folder)
         shutil.rmtree(source)
@@ -191,9 +196,7 @@ class PartsRecipe(ModuleRecipe):
             (folder / path.name).write_bytes(content)
 
     def _stock_modules(self) -> dict[Path, bytes]:
-        release = self.kernel.release()
-        modules = ModuleTree(self.kernel.folder() / "root/usr/lib/modules" / release)
-        return modules.closure(self.stock)
+        return ModuleTree(self.kernel.modules()).closure(self.stock)
 
 
 def _build_part(toolchain: Toolchain, part: Part) -> None:
@@ -220,8 +223,9 @@ class KbuildRecipe(Recipe):
     name = "kbuild"
 
     def __init__(self, cache: Cache, packages: Packages, kernel: KernelRecipe) -> None:
-        super().__init__(cache, packages)
+        super().__init__(cache, kernel.packages)
         self.kernel = kernel
+        self.name = kernel.named(type(self).name)
 
     def request(self) -> tuple[str, ...]:
         """The packages asked for."""

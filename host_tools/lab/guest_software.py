@@ -1,0 +1,79 @@
+"""Artefacts of the software that a user chose for guests: a kernel, archives over their root."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bluebridge.host_tools.errors import UsageError, listed
+from bluebridge.host_tools.lab.software import GuestSoftware, debian_kernel, image
+from bluebridge.images import guest_overlay, own_kernel
+from bluebridge.images.artefacts import Artefacts
+from bluebridge.images.kernel_needs import GUEST, Need
+from bluebridge.images.recipes import guest_modules
+from bluebridge.images.recipes.debian_kernels import USUAL
+
+_OWN = "own"
+
+
+@dataclass(frozen=True)
+class FoundSoftware:
+    """A kernel as QEMU starts it, and the archives that lie over the guests' root."""
+
+    kernel: Path
+    archives: tuple[Path, ...]
+    label: str
+    usual: bool
+
+
+def find(artefacts: Artefacts, software: GuestSoftware, driver: str) -> FoundSoftware:
+    """Return what `software`, whose kernel is chosen, stands for, made if it is not cached.
+
+    Raises `UsageError` for what cannot be a guest's, `ImageError` for what cannot be made.
+    """
+    kernel, modules, label = _kernel(artefacts, software, driver)
+    archives = [] if modules is None else [modules]
+    if software.packages:
+        guest_overlay.check_names(software.packages)
+        recipe = artefacts.extra_packages(software.packages)
+        archives.append(artefacts.built(recipe) / guest_overlay.ARCHIVE)
+    if software.overlay is not None:
+        archives.append(guest_overlay.overlay(software.overlay, artefacts.cache, _root(artefacts)))
+    return FoundSoftware(kernel, tuple(archives), label, usual=label != _OWN)
+
+
+def _kernel(
+    artefacts: Artefacts, software: GuestSoftware, driver: str
+) -> tuple[Path, Path | None, str]:
+    """Return the kernel, the archive of its modules and its label."""
+    debian = debian_kernel(software.kernel)
+    if debian is not None and software.modules is not None:
+        what = f"--modules: {debian.name} has its own modules"
+        raise UsageError(what, "leave out --modules, or name an image with --kernel")
+    if debian == USUAL:
+        return artefacts.kernel(), None, ""
+    if debian is not None:
+        folder = artefacts.built(artefacts.guest_modules(debian))
+        kernel = artefacts.built(artefacts.debian(debian)) / "vmlinux"
+        return kernel, folder / guest_modules.ARCHIVE, debian.name
+    own = own_kernel.find(image(software.kernel), software.modules)
+    if lacking := own.lacking(driver):
+        raise _refusal(own.image.release, lacking, driver)
+    folder = own.artefact(artefacts.cache, _root(artefacts))
+    return folder / own_kernel.IMAGE, folder / guest_modules.ARCHIVE, _OWN
+
+
+def _refusal(release: str, lacking: Sequence[Need], driver: str) -> UsageError:
+    reasons = {need.purpose: [] for need in lacking}  # type: dict[str, list[str]]
+    for need in lacking:
+        reasons[need.purpose].append(f"CONFIG_{need.symbol}")
+    told = "; ".join(f"{listed(symbols)} for {why}" for why, symbols in reasons.items())
+    mend = "set that as `bluebridge kernel config` has it"
+    if driver == GUEST and all(need.driver == GUEST for need in lacking):
+        mend += ", or use --driver kernel"
+    return UsageError(f"kernel {release} lacks {told}", mend)
+
+
+def _root(artefacts: Artefacts) -> Path:
+    return artefacts.initrd().parent / "root"
