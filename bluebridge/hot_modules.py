@@ -25,7 +25,6 @@ DEVICE = Group(
         "bluebridge.device.mlx4.rings",
         "bluebridge.device.packets",
         "bluebridge.device.pci",
-        "bluebridge.device.rdma.by_packets",
         "bluebridge.device.rdma.connected",
         "bluebridge.device.rdma.datagrams",
         "bluebridge.device.rdma.memory",

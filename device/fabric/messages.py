@@ -229,7 +229,7 @@ class Frames:
 
 @dataclass(slots=True)
 class ConnectedPacket:
-    """One packet of a connection, on a network that carries packets (`rdma.by_packets`).
+    """One packet of a connection, on a network that carries packets (`rdma.connected`).
 
     It travels between a port and its `PacketCarrier` only: behind that are frames. `source_qpn` is
     known to its sender only: a packet names no more than its target. One that arrives is `marked`

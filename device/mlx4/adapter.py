@@ -1,7 +1,8 @@
 """The parts of one HCA and how they are connected; queue pairs with engines by role.
 
 A queue pair's halves are engines of their own: `SendQueue` walks the ring and feeds an engine by
-role (`Requester`, `DatagramSender`, `EthernetSender`); `Responder` answers connected peers.
+role (`PartSender`, `PacketSender`, `DatagramSender`, `EthernetSender`); `Responder` answers
+connected peers.
 """
 
 from __future__ import annotations
@@ -43,9 +44,9 @@ from bluebridge.device.mlx4.settings.parameters import CommandError, Parameters
 from bluebridge.device.mlx4.steering import Registrations
 from bluebridge.device.pci.bus import HostBus
 from bluebridge.device.queue_pairs import QueuePairs
-from bluebridge.device.rdma.by_packets.receiver import PacketReceiver
-from bluebridge.device.rdma.by_packets.sender import PacketSender
-from bluebridge.device.rdma.connected.requester import Requester
+from bluebridge.device.rdma.connected.packet_receiver import PacketReceiver
+from bluebridge.device.rdma.connected.packet_sender import PacketSender
+from bluebridge.device.rdma.connected.part_sender import PartSender
 from bluebridge.device.rdma.connected.responder import Responder
 from bluebridge.device.rdma.datagrams.sender import DatagramSender
 from bluebridge.device.rdma.memory.regions import MemoryRegions
@@ -155,7 +156,7 @@ class Adapter:
                 PacketReceiver(qp),
             )
         elif qp.connected:
-            qp.engine, qp.responder = Requester(qp), Responder(qp)
+            qp.engine, qp.responder = PartSender(qp), Responder(qp)
         elif qp.role in DATAGRAMS:
             qp.engine = DatagramSender(qp)
         else:

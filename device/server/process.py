@@ -27,7 +27,7 @@ from bluebridge.device.pci.endpoint import Endpoint
 from bluebridge.device.pci.function import Function
 from bluebridge.device.pci.loop import EventLoop
 from bluebridge.device.pyvfio_user import interrupter
-from bluebridge.device.rdma.by_packets.packet_wire import PacketWire
+from bluebridge.device.rdma.connected.packet_wire import PacketWire
 from bluebridge.device.server.bridges import Bridges, BridgeSpec, Hosts
 from bluebridge.device.server.control import ControlCommands, ControlSocket
 from bluebridge.device.server.networks import (

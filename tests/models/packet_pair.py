@@ -12,8 +12,8 @@ from bluebridge.device.layout.mlx4.contexts import ROCE_MODE_V2
 from bluebridge.device.layout.net.roce import BthOpcode
 from bluebridge.device.mlx4.settings.config import Features
 from bluebridge.device.packets.reader import WirePacket, read_packet
-from bluebridge.device.rdma.by_packets.packet_wire import PacketWire
-from bluebridge.device.rdma.by_packets.sender import PacketSender
+from bluebridge.device.rdma.connected.packet_sender import PacketSender
+from bluebridge.device.rdma.connected.packet_wire import PacketWire
 from tests.models.faulty_pair import parsed
 from tests.models.rdma_node import Node, Pair, SendOpcode, TestQp, data, gid_table, remote
 from tests.models.watched_fabric import WatchedFabric

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bluebridge.device.rdma.by_packets.congestion import LAB
+from bluebridge.device.rdma.connected.congestion import LAB
 from bluebridge.device.server.options import ServerOptions
 from bluebridge.host_tools.cli import main
 from bluebridge.host_tools.lab.config import LabConfig

@@ -14,6 +14,7 @@ from bluebridge.device.layout.net.roce import (
     ATOMICS,
     DEFAULT_PKEY,
     PSN_MASK,
+    BthOpcode,
     Op,
     Syndrome,
     ipv4_gid,
@@ -22,14 +23,9 @@ from bluebridge.device.packets.carriers import carried
 from bluebridge.device.packets.message import WireMessage
 from bluebridge.device.packets.reader import PacketReader, Reason
 from bluebridge.device.packets.transport import TransportPacket, read_transport, write_transport
-from bluebridge.device.rdma.by_packets.requester import (
-    Completed,
-    Limits,
-    PacketRequester,
-    Send,
-    SetTimer,
-)
-from bluebridge.device.rdma.by_packets.responder import PacketResponder
+from bluebridge.device.rdma.connected.packet_responder import PacketResponder
+from bluebridge.device.rdma.connected.packet_sender import data_of, packet_of
+from bluebridge.device.rdma.connected.requester import KEEP, STOP, Limits, Requester, Sending
 from bluebridge.device.rdma.connected.responder import Nak, operate
 from bluebridge.device.rdma.vocabulary import CompletionStatus
 from bluebridge.device.rdma.work import SendWork
@@ -160,7 +156,7 @@ class Link:
         self._answering = False
         first = (PSN_MASK - seed % 40) & PSN_MASK  # PSNs wrap in most runs
         self.remote = Remote()
-        self.requester = PacketRequester(limits or Limits(mtu=MTU, window=32, reads=4), first, self)
+        self.requester = Requester(limits or Limits(mtu=MTU, window=32, reads=4), first)
         self.responder = PacketResponder(MTU, first, self.remote, depth=4)
         self.readers = PacketReader(), PacketReader()
         self.completed: list[tuple[int, CompletionStatus | None]] = []
@@ -179,10 +175,15 @@ class Link:
         assert length <= MTU
         return message_bytes(request)[offset : offset + length]
 
-    def store(self, request: SendWork, offset: int, data: bytes | memoryview) -> None:
+    def store(self, request: SendWork, packet: TransportPacket) -> bool:
+        data = data_of(self.requester, request, packet)
+        if data is None:
+            return False
         assert len(data) <= MTU
+        offset = (packet.psn - request.psn & PSN_MASK) * MTU
         room = self.results.setdefault(request.index, bytearray(request.length))
         room[offset : offset + len(data)] = data
+        return True
 
     # ends
 
@@ -191,24 +192,30 @@ class Link:
         self._act()
 
     def _act(self) -> None:
-        actions, self.requester.actions = self.requester.actions, []
-        for action in actions:
-            match action:
-                case Send(packet):
-                    self.sent.append(packet)
-                    self._carry(packet, to_responder=True)
-                case SetTimer(seconds):
-                    self._timer += 1
-                    if seconds is not None:
-                        self.clock.after(seconds, partial(self._expired, self._timer))
-                case Completed(request, status):
-                    self.completed.append((request.index, status))
-                    self.ended = self.clock.now
-                    self.clock.after(0.0, partial(self.when_complete, request))
+        requester = self.requester
+        while (request := requester.next_unit()) is not None:
+            payload = b""
+            if not request.returns_data:
+                offset = requester.index * MTU
+                payload = self.load(request, offset, min(MTU, request.length - offset))
+            packet = packet_of(requester, request, payload)
+            self.sent.append(packet)
+            self._carry(packet, to_responder=True)
+        while requester.done:
+            request = requester.done.popleft()
+            status = CompletionStatus(request.status) if request.status else None
+            self.completed.append((request.index, status))
+            self.ended = self.clock.now
+            self.clock.after(0.0, partial(self.when_complete, request))
+        seconds = requester.watch()
+        if seconds != KEEP:
+            self._timer += 1
+            if seconds != STOP:
+                self.clock.after(seconds, partial(self._expired, self._timer))
 
     def _expired(self, timer: int) -> None:
         if timer == self._timer:
-            if not self.requester.waiting:
+            if self.requester.state is Sending.OPEN:
                 self.expired.append(len(self.frames))
             self.requester.expired()
             self._act()
@@ -262,8 +269,20 @@ class Link:
             if not self._answering:
                 self._answer()
         else:
-            self.requester.receive(packet)
+            self._take_answer(packet)
             self._act()
+
+    def _take_answer(self, packet: TransportPacket) -> None:
+        requester, brings = self.requester, packet.opcode != BthOpcode.RC_ACK
+        if not requester.expects(packet.psn):
+            return
+        request = requester.receive(packet.psn, 1, packet.syndrome, brings=brings)
+        if request is None:
+            return
+        if self.store(request, packet):
+            requester.stored(1)
+        else:
+            requester.fail(CompletionStatus.BAD_RESP_ERR)
 
     @property
     def refused(self) -> int:

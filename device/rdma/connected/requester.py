@@ -1,325 +1,455 @@
-"""The requester of a connected queue pair: sends requests, completes them in order.
+"""The requester of a connection, without I/O (InfiniBand vol. 1, 9.7.5, 9.8.2 and 9.9.2).
 
-Rules: InfiniBand vol. 1, 9.7.5 and 9.9.2. Messages are whole, so a request is answered as one;
-PSNs still advance by the packets the path MTU makes of it.
+Work requests, answers and the end of its one timer come in as calls. Units to send, requests that
+are done and the time that the timer has to run are asked of it. A unit is a packet of the path MTU
+or, on a network of messages, a message or a part of one: the owner makes it of the memory that the
+work request names.
 """
 
 from __future__ import annotations
 
-from time import monotonic_ns
+from collections import deque
+from dataclasses import dataclass
+from enum import Enum
+from itertools import islice
 from typing import Final
 
-from bluebridge.device import pieces
-from bluebridge.device.fabric.messages import Payload, Request, Response
-from bluebridge.device.fabric.sizes import size_of
-from bluebridge.device.layout.net.roce import PSN_MASK, Syndrome
-from bluebridge.device.pci.bus import DmaError
-from bluebridge.device.rdma.connected.part_sender import PartSender
-from bluebridge.device.rdma.connected.retry import HALF, NAK_STATUS, RetryingSender, packets_of
-from bluebridge.device.rdma.connected.sending import ATOMIC_SIZE, WINDOW
-from bluebridge.device.rdma.memory.region import AccessError
-from bluebridge.device.rdma.pairs.costs import MESSAGE_COST, PIECE_COST, WHOLE_BYTES
-from bluebridge.device.rdma.pairs.engines import Outstanding
-from bluebridge.device.rdma.pairs.queue_pair import QueuePair
-from bluebridge.device.rdma.vocabulary import (
-    ATOMICS,
-    LOCAL,
-    NOP,
-    OPS,
-    READ,
-    CompletionStatus,
-    PairState,
-    Role,
-)
-from bluebridge.device.rdma.work import SendWork, WorkError
+from bluebridge.device.layout.net.roce import PSN_MASK, RNR_TIMER_US, Syndrome, ack_timeout_us
+from bluebridge.device.rdma.vocabulary import LOCAL, READ, CompletionStatus
+from bluebridge.device.rdma.work import SendWork
 
+HALF: Final = 1 << 23
+"""Half of the PSN space: a PSN less than this ahead of another is later, any other is earlier."""
+FOREVER: Final = 7
+"""RNR retry count that stands for retries without limit."""
+WINDOW: Final = 128
+"""Number of requests that may wait for an answer at the same time."""
+HOLD_SECONDS: Final = 0.001
+"""Seconds between offers of a request that met RNR timer code 0.
+
+The code means 655.36 ms, far too long to stand for "no hurry", which is how the RDMA connection
+manager uses it. Such a request is offered again every millisecond, or as often as the port's
+`OFFER_SECONDS` permit, and a retry counts as used only after the 655.36 ms.
+"""
+KEEP: Final = -1.0
+"""In place of the seconds of a timer: it runs, or does not, as before."""
+STOP: Final = -2.0
+"""In place of the seconds of a timer: it does not run any more."""
+
+NAK_STATUS: Final = {
+    int(Syndrome.NAK_INVALID_REQUEST): CompletionStatus.REMOTE_INVAL_REQ_ERR,
+    int(Syndrome.NAK_REMOTE_ACCESS): CompletionStatus.REMOTE_ACCESS_ERR,
+    int(Syndrome.NAK_REMOTE_OPERATION): CompletionStatus.REMOTE_OP_ERR,
+    int(Syndrome.NAK_INVALID_RD): CompletionStatus.BAD_RESP_ERR,
+}
+"""Completion status by syndrome of the NAK."""
 _KIND: Final = 0x60  # of a syndrome: ACK, RNR NAK or NAK
 
 
-class Requester(RetryingSender):
-    """The requests of one queue pair; `pending` are those without an answer, oldest first.
+def packets_of(length: int, mtu: int) -> int:
+    """Count the packets that a message of `length` bytes takes; an empty one takes one."""
+    return (length + mtu - 1) // mtu or 1
 
-    `next_psn` is the PSN of the next request. A request that fails locally waits in `pending`
-    until the ones before it are done, since completions come in order.
 
-    `_burst` counts the reads of one walk of the ring that would be under way together: the fabric
-    answers at once, while an adapter sends the next read before it has the answer to the first.
+class Sending(Enum):
+    """Whether the next unit may go out."""
+
+    OPEN = "now"
+    NOT_READY = "when the receiver's time is over"
+    LATER = "in a later turn"
+    ENDED = "never again"
+
+
+class Watch(Enum):
+    """What the owner's timer does."""
+
+    STOPPED = 0
+    RUNS = 1
+    STALE = 2
+    """It runs for what is over."""
+
+
+@dataclass(slots=True)
+class Limits:
+    """The limits in the context of a queue pair, and of its network.
+
+    A unit is one packet, or a whole message where there are no `packets`; a message of more than
+    `whole` bytes moves in parts of `part` packets then, and alone. `window` is the most packets
+    without an answer. The acknowledge time-out is 4.096 us * 2^`timeout` * `time_factor`, `least`
+    seconds or more: a guest on a slow processor may need more time than hardware. Without
+    `reliable` nothing is answered, and a window is how much leaves in one turn. `held`: a receiver
+    with RNR timer code 0 is offered its request every `HOLD_SECONDS`.
     """
 
-    def __init__(self, qp: QueuePair) -> None:
-        super().__init__(qp)
-        self._xrc = qp.role is Role.XRC
-        self._failing = False  # a local failure is pending, nothing follows it
-        self._reads = 0
-        self._burst = 0
-        self._parts = PartSender(qp)
+    mtu: int = 1024
+    timeout: int = 14
+    retries: int = 7
+    rnr_retries: int = 7
+    reads: int = 16
+    window: int = 128
+    time_factor: float = 1.0
+    least: float = 0.0
+    reliable: bool = True
+    packets: bool = True
+    whole: int = 1 << 32
+    part: int = 1
+    held: bool = False
+
+
+class Requester:
+    """The requests of one connection, oldest first in `pending`, those that are over in `done`.
+
+    `oldest` is the PSN that is acknowledged next, `due` the one that is sent next, `fresh` the
+    first that was never sent, `next_psn` that of the next request. Going back sets `due` to
+    `oldest`: within a read, that asks for the rest of it.
+
+    `index`, `packets` and `first` are of the unit that was given out last: its place in its
+    request, how many PSNs it takes, and whether it goes out for the first time. `troubles` counts
+    repetitions of any reason, `reads` the reads and atomics that wait for data, `offered` seconds
+    of offers to a receiver with timer code 0.
+    """
+
+    def __init__(self, limits: Limits, psn: int) -> None:
+        self.limits = limits
+        self.oldest = self.due = self.fresh = self.next_psn = psn
+        self.pending: deque[SendWork] = deque()
+        self.done: deque[SendWork] = deque()
+        self.state = Sending.OPEN
+        self.retries = self.rnr_retries = self.troubles = 0
+        self.index = self.packets = self.reads = 0
+        self.first = True
+        self.delay = 0.0
+        self.offered = 0.0
+        self.failure: CompletionStatus | None = None
+        self._cursor = 0  # index in `pending` of the request that `due` belongs to
+        self._begun = 0
+        self._resumed = -1  # PSN that the last going back began at
+        self._given = 0  # units without an answer to come, in this turn
+        self._watch = Watch.STOPPED
 
     @property
     def idle(self) -> bool:
-        return not self.pending
+        """True while no request has begun, and none is about to fail."""
+        return self.oldest == self.next_psn and not (self.pending and self.pending[-1].status > 0)
 
-    def outstanding(self) -> Outstanding:
-        numbers = [work.index for work in self.pending]
-        return Outstanding(numbers, self.retries, self.rnr_retries, self.waiting)
+    @property
+    def blocked(self) -> bool:
+        """True while an entry that follows had better not be looked at."""
+        return self.state is not Sending.OPEN or self._cursor < len(self.pending)
 
-    # -- SendEngine ---------------------------------------------------------------------------
+    @property
+    def ready(self) -> bool:
+        """True if a unit may go out now, unless its request has to wait."""
+        return self.state is Sending.OPEN and self._cursor < len(self.pending)
 
-    def refuse(self, index: int, error: WorkError) -> None:
-        """Complete an entry that makes no sense in error, after all entries before it."""
-        self._tell_refused(index, error)
-        self._reject(SendWork(index, NOP), error.status)
+    @property
+    def begun(self) -> list[SendWork]:
+        """The requests that have begun to go out and are not done."""
+        return list(islice(self.pending, self._begun))
 
-    def _is_blocked(self) -> bool:
-        if self._failing or self.waiting or self.resending:
-            return True
-        return super()._is_blocked() or self._failing or self.waiting
+    # -- what goes out --------------------------------------------------------------------------
 
-    def finish(self) -> None:
-        """End a walk of the ring: its requests are sent already, only the burst count restarts."""
-        self._burst = 0
+    def post(self, work: SendWork) -> None:
+        """Take a work request; one with a status fails in its turn, a negative one as it begins."""
+        if self.state is Sending.ENDED:
+            work.status = CompletionStatus.WR_FLUSH_ERR
+            self.done.append(work)
+            return
+        self._given = 0
+        self.pending.append(work)
 
-    def abort(self) -> None:
-        """Complete all outstanding requests as flushed."""
-        flushed = list(self.pending)
-        if self._held is not None:
-            flushed.append(self._held)
-        self.stop()
-        for work in flushed:
-            self._qp.completions.fail_send(work.index, CompletionStatus.WR_FLUSH_ERR)
+    def next_unit(self, *, begin: bool = True) -> SendWork | None:
+        """Give out the next unit of the request that is returned; None if it has to wait.
 
-    def stop(self) -> None:
-        """Forget all outstanding requests without completing them, and cancel the timer."""
-        self.pending.clear()
-        self._held = None
-        self._failing = False
-        self._reads = 0
-        self._reset_retries()
-
-    # -- sending ------------------------------------------------------------------------------
+        A local operation has no packets: the owner calls `carried_out` or `break_off` after it.
+        Without `begin` only requests go on that have begun.
+        """
+        limits = self.limits
+        if not limits.reliable and self.due != self.oldest:
+            self._acknowledge(self.due)
+        if self.state is not Sending.OPEN or self._cursor >= len(self.pending):
+            return None
+        work = self.pending[self._cursor]
+        fresh = self.due == self.next_psn
+        if fresh and work.status <= 0:
+            if not begin or self._must_wait(work):
+                return None
+            work.status = -work.status
+        if work.status:
+            if not self._cursor:
+                self.fail(CompletionStatus(work.status))
+            return None
+        if fresh and work.operation in LOCAL:
+            self.packets = 0
+            return work
+        if self._is_full(work):
+            return None
+        if fresh:
+            self._begin(work)
+        self._give(work)
+        return work
 
     def _must_wait(self, work: SendWork) -> bool:
-        if not self.pending:
+        """Return True while a request may not begin because of those before it."""
+        if not self._cursor:
             return False
-        if work.length > WHOLE_BYTES or self.pending[0].length > WHOLE_BYTES:
-            return True  # what moves in parts is under way alone
-        if work.operation in LOCAL or len(self.pending) >= WINDOW:
+        if work.operation in LOCAL or self._cursor >= WINDOW:
             return True  # invalidation and registration wait for whoever may use the region
-        if self._reads:
-            return work.fence or (work.returns_data and self._reads >= self._qp.read_limit)
+        whole = self.limits.whole
+        if work.length > whole or self.pending[0].length > whole:
+            return True  # what moves in parts is under way alone
+        if self.reads:
+            return work.fence or (work.returns_data and self.reads >= self.limits.reads)
         return False
 
-    def _start(self, work: SendWork) -> None:
-        qp = self._qp
-        operation = work.operation
-        if work.fence or operation in LOCAL:
-            self._burst = 0  # it waits for all answers
-        local = operation in LOCAL
-        status = self._carry_out_locally(work) if local else self._fault(work)
-        if status:
-            self._reject(work, status)
-        if status or local:
-            return
+    def _is_full(self, work: SendWork) -> bool:
+        limits = self.limits
+        if not limits.reliable:
+            if self._given < limits.window:
+                return False
+            self.pause()
+            return True
+        missing = (self.due - self.oldest) & PSN_MASK
+        return missing >= limits.window or (missing > 0 and work.length > limits.whole)
+
+    def _begin(self, work: SendWork) -> None:
         work.psn = self.next_psn
-        work.packets = packets_of(work.length, qp.mtu)
+        work.packets = packets_of(work.length, self.limits.mtu)
         self.next_psn = (work.psn + work.packets) & PSN_MASK
-        self.pending.append(work)
+        self._begun += 1
         if work.returns_data:
-            self._reads += 1
-        if work.length > WHOLE_BYTES:
-            self._start_parts(work)
-            return
-        left = 0 if self._reliable else monotonic_ns()
-        self.transmit(work, note=True)
-        if not self._reliable:
-            if self.pending and not work.status:
-                self._complete_head(left)
-        elif self.pending:
-            self._start_timer()
+            self.reads += 1
 
-    def transmit(self, work: SendWork, *, note: bool) -> None:
-        """Send a request, or send it again; its local memory is checked each time."""
-        qp = self._qp
-        qp.bus.concern(qp.qpn, work.index)  # it may have waited
-        if work.length > WHOLE_BYTES:
-            self._transmit_part(work)
-            return
-        payload: Payload = ()
-        try:
-            if work.returns_data:
-                count = len(qp.bus.views(qp.memory.scatter(work.parts, work.length)))
-            else:
-                payload = qp.memory.gather(work.parts, note=note)
-                count = len(payload)
-        except (AccessError, DmaError) as error:
-            self._forbidden(work, error)
-            return
-        request = Request(
-            OPS[work.operation],
-            qp.route,
-            qp.qpn,
-            qp.remote_qpn,
-            work.psn,
-            work.packets,
-            work.length,
-            payload,
-            work.remote_address,
-            work.rkey,
-            work.immediate,
-            work.solicited,
-            self._reliable,
-            work.atomic,
-            work.srqn if self._xrc else None,
-            ahead=self._ahead(note) if work.returns_data else 0,
-        )
-        qp.spent += MESSAGE_COST + PIECE_COST * count + work.length
-        packets, size = size_of(request)
-        qp.traffic.sent(packets, size)
-        qp.port.send(request)
+    def _give(self, work: SendWork) -> None:
+        limits, index = self.limits, (self.due - work.psn) & PSN_MASK
+        packets = work.packets - index
+        if limits.packets:
+            if work.operation != READ:
+                packets = 1
+        elif work.length > limits.whole:
+            packets = min(packets, limits.part)
+        self.index, self.packets = index, packets
+        self.due = (self.due + packets) & PSN_MASK
+        self._given += 1
+        if index + packets == work.packets:
+            self._cursor += 1
+        self.first = (self.due - self.fresh) & PSN_MASK < HALF and self.due != self.fresh
+        if self.first:
+            self.fresh = self.due
 
-    def _ahead(self, first: bool) -> int:
-        """Count the reads and atomics that are under way in front of the one that is sent now.
+    def pause(self) -> None:
+        """Go on in a later turn."""
+        self.state, self.delay = Sending.LATER, 0.0
+        self._watch = Watch.STALE
 
-        `first`: not sent again, so that all others in `pending` are in front of it.
-        """
-        ahead = max(self._burst, self._reads - 1) if first else self._burst
-        self._burst += 1
-        return min(ahead, self._qp.read_limit - 1)
+    def carried_out(self) -> None:
+        """Complete the local operation that was given out."""
+        self.done.append(self.pending.popleft())
 
-    def _start_parts(self, work: SendWork) -> None:
-        """Begin with a message that is too long to move in one go; nothing else is pending."""
-        try:
-            self._parts.begin(work)
-        except AccessError as error:
-            self._forbidden(work, error)
-            return
-        self._transmit_part(work)
-        if self._reliable and self.pending:
-            self._start_timer()
-
-    def _transmit_part(self, work: SendWork) -> None:
-        """Send the part that is due: the next one, or the last one again."""
-        qp = self._qp
-        try:
-            request = self._parts.request(work, self._reliable, self._xrc)
-        except (AccessError, DmaError) as error:
-            self._forbidden(work, error)
-            return
-        left = monotonic_ns()
-        qp.port.send(request)
-        if not self._reliable and self.pending and self.pending[0] is work:
-            self._part_done(work, left)
-            self._go_on()
-
-    def _part_done(self, work: SendWork, left: int = 0) -> None:
-        """Send the next part in a later turn, or complete the message after its last part."""
-        if self._parts.advance(work):
-            self._complete_head(left)
-        else:
-            self._reset_retries()
-            self._proceed()
-
-    def _forbidden(self, work: SendWork, error: Exception) -> None:
-        self._tell_refused(work.index, error)
-        self._fail_in_turn(work, CompletionStatus.LOCAL_PROT_ERR)
-
-    def _reject(self, work: SendWork, status: int) -> None:
-        """Fail a request that cannot even be sent, when those before it are complete."""
-        self.pending.append(work)
-        self._fail_in_turn(work, status)
-
-    def _fail_in_turn(self, work: SendWork, status: int) -> None:
+    def break_off(self, work: SendWork, status: CompletionStatus) -> None:
+        """Fail a request, whose unit that was given out cannot be sent, when its turn comes."""
         work.status = status
-        self._failing = True
-        if self.pending and self.pending[0] is work:
-            self.fail(CompletionStatus(status))
+        if self.packets:
+            self.due = (self.due - self.packets) & PSN_MASK
+            if self.first:
+                self.fresh = self.due
+            if self.index + self.packets == work.packets:
+                self._cursor -= 1
 
-    # -- answers ------------------------------------------------------------------------------
+    # -- time -----------------------------------------------------------------------------------
 
-    def receive(self, response: Response) -> None:
-        """Process an answer of the responder; one that fits no pending request is ignored."""
-        qp = self._qp
-        if qp.state not in (PairState.RTS, PairState.SQD) or not self._reliable:
-            return
-        if not self._acknowledge_before(response.psn):
-            return
-        packets, size = size_of(response)
-        qp.traffic.received(packets, size)
-        syndrome = response.syndrome
-        if syndrome:
-            qp.port.diagnostics.was_refused(syndrome)
-        if syndrome & _KIND == Syndrome.RNR_NAK:
-            self._burst = 0
-            self._receiver_not_ready(syndrome & 0x1F)
-        elif syndrome == Syndrome.NAK_PSN:
-            self._sequence_error()
-        elif syndrome & _KIND:
-            self.fail(NAK_STATUS.get(syndrome, CompletionStatus.BAD_RESP_ERR))
-        elif self.pending[0].psn == response.psn:
-            self._acknowledge(response)
-        self._go_on()
+    def watch(self) -> float:
+        """Return the seconds for which the timer has to run from now on, or `KEEP`, or `STOP`."""
+        seconds = 0.0
+        if self.state is Sending.OPEN:
+            if self.due != self.oldest and self.limits.reliable:
+                limits = self.limits
+                seconds = ack_timeout_us(limits.timeout) * limits.time_factor / 1e6
+            if not seconds:
+                if self._watch is Watch.STOPPED:
+                    return KEEP
+                self._watch = Watch.STOPPED
+                return STOP
+        if self._watch is Watch.RUNS:
+            return KEEP
+        if self.state is Sending.ENDED:
+            self._watch = Watch.STOPPED
+            return STOP
+        self._watch = Watch.RUNS
+        if self.state is Sending.OPEN:
+            return max(seconds, self.limits.least)
+        return self.delay
 
-    def _acknowledge_before(self, psn: int) -> bool:
-        """Complete the requests before this PSN; returns False when nothing is left to do.
+    def unwatch(self) -> None:
+        """Take note that the timer does not run while units wait for a rate."""
+        self._watch = Watch.STOPPED
 
-        An answer skips reads only if theirs was lost: then all is sent again from there.
+    def expired(self) -> None:
+        """Go on after the timer has run out: an answer is missing, or a receiver may be ready."""
+        self._watch = Watch.STOPPED
+        self._given = 0
+        if self.state is Sending.NOT_READY:
+            self.state = Sending.OPEN
+            self._go_back()
+        elif self.state is Sending.LATER:
+            self.state = Sending.OPEN
+        elif self.state is Sending.OPEN and self.pending:
+            self._resumed = -1
+            self._again()
+
+    # -- answers --------------------------------------------------------------------------------
+
+    def expects(self, psn: int) -> bool:
+        """Return True if an answer for this PSN is under way."""
+        ahead = (psn - self.oldest) & PSN_MASK
+        return self.state is not Sending.ENDED and ahead < (self.fresh - self.oldest) & PSN_MASK
+
+    def receive(self, psn: int, packets: int, syndrome: int, *, brings: bool) -> SendWork | None:
+        """Take an answer to `packets` packets from `psn` on, which `expects` a PSN.
+
+        If it `brings` data, the request that waits for them is returned: the owner stores them and
+        calls `stored`, or `fail`.
         """
-        pending = self.pending
-        while pending and pending[0].psn != psn:
-            head = pending[0]
-            if (psn - head.psn) & PSN_MASK >= HALF or head.status or head.length > WHOLE_BYTES:
-                return False
-            if head.returns_data:
-                self._sequence_error()
-                return False
-            self._complete_head()
-        return bool(pending)
+        if not syndrome and not brings:
+            self._acknowledge((psn + packets) & PSN_MASK)
+            return None
+        if not self._acknowledge(psn):
+            return None
+        if syndrome:
+            self._refused(syndrome)
+            return None
+        head = self.pending[0]
+        if not head.returns_data:
+            if self.limits.packets:
+                self.fail(CompletionStatus.BAD_RESP_ERR)
+            else:
+                self._acknowledge((psn + packets) & PSN_MASK)
+            return None
+        if psn != self.oldest:
+            self._again()  # the data before these were lost
+            return None
+        return head
 
-    def _acknowledge(self, response: Response) -> None:
-        work = self.pending[0]
-        try:
-            if work.length > WHOLE_BYTES:
-                if self._parts.take(work, response.payload):
-                    self._part_done(work)
-                else:
-                    self.fail(CompletionStatus.BAD_RESP_ERR)
-                return
-            if work.operation == READ:
-                if pieces.size(response.payload) != work.length:
-                    self.fail(CompletionStatus.BAD_RESP_ERR)
-                    return
-                self._qp.memory.store(work.parts, work.length, response.payload)
-            elif work.operation in ATOMICS:
-                if response.atomic_original is None:
-                    self.fail(CompletionStatus.BAD_RESP_ERR)
-                    return
-                # operands travel big-endian, memory holds them as the host does
-                original = response.atomic_original.to_bytes(ATOMIC_SIZE, "little")
-                self._qp.memory.store(work.parts, work.length, [original])
-        except (AccessError, DmaError):
-            self.fail(CompletionStatus.LOCAL_PROT_ERR)
+    def stored(self, packets: int) -> None:
+        """Go on behind the data that an answer of a read or an atomic has brought."""
+        start, head = self.oldest, self.pending[0]
+        self.oldest = (start + packets) & PSN_MASK
+        if self.oldest == (head.psn + head.packets) & PSN_MASK:
+            self._done(0)
+        self._progress(start)
+
+    def _acknowledge(self, psn: int) -> bool:
+        """Acknowledge everything before a PSN; False if the answer to a read was lost before it."""
+        start = self.oldest
+        complete = True
+        while self._begun and psn != self.oldest:
+            work = self.pending[0]
+            if work.returns_data:
+                complete = (psn - work.psn) & PSN_MASK < work.packets
+                break
+            end = (work.psn + work.packets) & PSN_MASK
+            if (psn - end) & PSN_MASK >= HALF:
+                self.oldest = psn
+                break
+            self.oldest = end
+            self._done(0)
+        self._progress(start)
+        if not complete:
+            self._again()
+        return complete
+
+    def _progress(self, start: int) -> None:
+        """Reset timer and counters if anything from `start` on was acknowledged."""
+        if self.oldest == start:
             return
-        self._complete_head()
+        self.retries = self.rnr_retries = 0
+        self.offered = 0.0
+        self._resumed = -1
+        if (self.due - self.oldest) & PSN_MASK >= HALF:
+            self._rewind()
+        if self.state is Sending.NOT_READY or not self.pending:
+            self.state = Sending.OPEN
+        if self.state is not Sending.OPEN:
+            return
+        if self._watch is Watch.RUNS:
+            self._watch = Watch.STALE
+        if self.pending and self.pending[0].length > self.limits.whole and self._begun:
+            self.pause()  # the next part
 
-    def _complete_head(self, left: int = 0) -> None:
+    def _done(self, status: int) -> None:
         work = self.pending.popleft()
-        if work.returns_data:
-            self._reads -= 1
-        self._reset_retries()
-        if work.signalled:
-            self._qp.completions.complete_send(work.index, work.operation, work.length, left)
-        if self.pending and self.pending[0].status:
-            self.fail(CompletionStatus(self.pending[0].status))
+        work.status = status
+        if self._cursor:
+            self._cursor -= 1
+        if self._begun:
+            self._begun -= 1
+            if work.returns_data:
+                self.reads -= 1
+        self.done.append(work)
+
+    def _refused(self, syndrome: int) -> None:
+        kind = syndrome & _KIND
+        if syndrome == Syndrome.NAK_PSN:
+            self._again()
+        elif kind == Syndrome.RNR_NAK:
+            self._not_ready(syndrome & 0x1F)
+        elif kind:
+            self.fail(NAK_STATUS.get(syndrome, CompletionStatus.BAD_RESP_ERR))
+
+    # -- trouble --------------------------------------------------------------------------------
+
+    def _rewind(self) -> None:
+        self.due, self._cursor = self.oldest, 0
+
+    def _go_back(self) -> None:
+        self._rewind()
+        self._resumed = self.oldest
+
+    def _again(self) -> None:
+        """Go back to the oldest packet without an answer, once for each loss that is noticed."""
+        if self.state is not Sending.OPEN:
+            return
+        if self._resumed == self.oldest and self.limits.packets:
+            return
+        if self.retries >= self.limits.retries:
+            self.fail(CompletionStatus.TRANSPORT_RETRY_EXC_ERR)
+            return
+        self.retries += 1
+        self.troubles += 1
+        self._go_back()
+        self.pause()  # not from here: the answer that brought us may be one of many in a row
+
+    def _not_ready(self, code: int) -> None:
+        """Wait after an RNR NAK with timer code `code`, then send all again."""
+        if self.state is not Sending.OPEN:
+            return
+        holds = self.limits.held and not code
+        if not holds or not self.offered:
+            if self.rnr_retries >= self.limits.rnr_retries != FOREVER:
+                self.fail(CompletionStatus.RNR_RETRY_EXC_ERR)
+                return
+            self.rnr_retries += 1
+            self.troubles += 1
+        self.state = Sending.NOT_READY
+        self.delay = HOLD_SECONDS if holds else RNR_TIMER_US[code] / 1e6
+        if self.limits.packets:
+            self.delay = max(self.delay, self.limits.least)
+        self._watch = Watch.STALE
+
+    def hold(self, seconds: float, code: int) -> None:
+        """Wait longer for a receiver that is not ready; offers add up to the time of code 0."""
+        self.delay = max(self.delay, seconds)
+        if self.limits.held and not code:
+            self.offered += self.delay
+            if self.offered >= RNR_TIMER_US[0] / 1e6:
+                self.offered = 0.0
 
     def fail(self, status: CompletionStatus) -> None:
         """Complete the oldest request in error and flush the rest."""
-        qp = self._qp
-        if not self.pending:
-            return
-        work = self.pending.popleft()
-        qp.completions.fail_send(work.index, status)
-        qp.enter_send_error()
-
-    def _go_on(self) -> None:
-        if self.pending and self._alive():
-            self._start_timer()  # in SQD, too: what is under way is finished there
-        super()._go_on()
+        self.state = Sending.ENDED
+        self.failure = status
+        if self._watch is Watch.RUNS:
+            self._watch = Watch.STALE
+        self._done(status)
+        while self.pending:
+            self._done(CompletionStatus.WR_FLUSH_ERR)

@@ -18,7 +18,7 @@ from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.net.roce import ATOMICS, PSN_MASK, Op, Syndrome
 from bluebridge.device.pci.bus import DmaError, Run
-from bluebridge.device.rdma.connected.retry import HALF
+from bluebridge.device.rdma.connected.requester import HALF
 from bluebridge.device.rdma.memory.region import AccessError, Rights
 from bluebridge.device.rdma.memory.scatter_gather import WRITE, note_runs, stretch
 from bluebridge.device.rdma.pairs.engines import ReceiveEngine

@@ -26,7 +26,7 @@ from bluebridge.device.layout.net.roce import (
 from bluebridge.device.packets.carriers import Frame
 from bluebridge.device.packets.reader import read_packet
 from bluebridge.device.packets.transport import TransportPacket, read_transport
-from bluebridge.device.rdma.by_packets.requester import Limits
+from bluebridge.device.rdma.connected.requester import Limits
 from bluebridge.host_tools.analyzer.pcap.pcapng import PcapngWriter
 from bluebridge.host_tools.analyzer.wire_check import checker as checker_module
 from bluebridge.host_tools.analyzer.wire_check.causes import Cause, Causes

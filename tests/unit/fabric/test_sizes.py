@@ -23,7 +23,7 @@ from bluebridge.device.packets.message import (
     XRC,
     WireMessage,
 )
-from bluebridge.device.rdma.connected.retry import packets_of
+from bluebridge.device.rdma.connected.requester import packets_of
 
 V4 = ipv4_gid(bytes((10, 9, 0, 1)))
 V6 = b"\xfe\x80".ljust(16, b"\1")

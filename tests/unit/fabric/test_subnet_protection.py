@@ -22,7 +22,7 @@ from bluebridge.device.layout.mlx4.contexts import ServiceType
 from bluebridge.device.layout.mlx4.wqe import SendOpcode
 from bluebridge.device.layout.net.roce import BTH, DETH, NO_GID, BthOpcode, ipv4_gid
 from bluebridge.device.mlx4.settings.config import Features
-from bluebridge.device.rdma.by_packets.packet_wire import PacketWire
+from bluebridge.device.rdma.connected.packet_wire import PacketWire
 from bluebridge.device.server.control import ControlCommands
 from tests.models.fake_host import FakeHost
 from tests.models.ib_node import Subnet, datagram_segment, smp

@@ -14,12 +14,13 @@ from bluebridge.device.layout.mlx4.contexts import ServiceType
 from bluebridge.device.mlx4.pairs import HcaPair
 from bluebridge.device.mlx4.rings.send_queue import SendRing
 from bluebridge.device.queue_pairs import PORTION
+from bluebridge.device.rdma.connected.part_sender import PartSender
 from bluebridge.device.rdma.connected.requester import Requester
 from bluebridge.device.rdma.connected.responder import Responder
 from bluebridge.device.rdma.datagrams.sender import DatagramSender
 from tests.models.rdma_node import Pair, SendOpcode, inline
 
-PARTS = (HcaPair, SendRing, Requester, Responder, DatagramSender, EthernetSender)
+PARTS = (HcaPair, SendRing, PartSender, Requester, Responder, DatagramSender, EthernetSender)
 
 
 @pytest.fixture(autouse=True)
@@ -58,7 +59,7 @@ def test_a_queue_pair_that_waits_for_an_answer_leaves_nothing() -> None:
     before = alive(*PARTS)
     pair.a.command(Opcode.TORST_QP, 0, pair.qa.qpn)
     pair.run(10)
-    assert alive(*PARTS) == before - 4
+    assert alive(*PARTS) == before - 5
 
 
 def test_a_reset_frees_many_in_portions() -> None:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import pytest
 
 from bluebridge.device.layout.mlx4.cqe import CompletionStatus as CqeStatus
 from bluebridge.device.layout.mlx4.eqe import EventType
 from bluebridge.device.layout.net.roce import PSN_MASK, BthOpcode, Op, Syndrome
 from bluebridge.device.packets.transport import TransportPacket
-from bluebridge.device.rdma.by_packets.requester import Limits, SetTimer
-from bluebridge.device.rdma.by_packets.responder import (
+from bluebridge.device.rdma.connected.packet_responder import (
     MOST_ANSWERS,
     PACKET_COST,
     PacketResponder,
 )
+from bluebridge.device.rdma.connected.requester import KEEP, STOP, Limits
 from bluebridge.device.rdma.vocabulary import CompletionStatus
 from tests.models.faulty_pair import Links
 from tests.models.long_messages import LongPair
@@ -200,11 +198,14 @@ def test_acknowledgements_are_joined() -> None:
 def test_timer_is_set_once_for_a_flight() -> None:
     """The timer starts with the first packet, not with each."""
     link = Link(0, CALM)
+    timers = []
     for number in range(3):
         link.requester.post(request_of(number, Op.WRITE, MTU))
-    timers = [action for action in link.requester.actions if isinstance(action, SetTimer)]
-    assert len(timers) == 1
-    assert all(one.psn != other.psn for one, other in pairwise(link.sent))
+        assert link.requester.next_unit() is not None
+        timers.append(link.requester.watch())
+    assert timers[0] > 0 and timers[1:] == [KEEP, KEEP]
+    link.requester.receive(link.requester.oldest, 3, 0, brings=False)
+    assert link.requester.watch() == STOP
 
 
 @pytest.mark.parametrize("words", [

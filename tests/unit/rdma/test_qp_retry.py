@@ -15,7 +15,7 @@ from bluebridge.device.layout.mlx4.contexts import QPC, QpState
 from bluebridge.device.layout.mlx4.cqe import CompletionStatus
 from bluebridge.device.layout.mlx4.eqe import EventType
 from bluebridge.device.layout.net.roce import Op, Syndrome
-from bluebridge.device.rdma.connected.retry import BATCH
+from bluebridge.device.rdma.connected.sender import BATCH
 from tests.models.rdma_node import Pair, SendOpcode, data, inline, remote
 
 
@@ -390,7 +390,8 @@ def test_fence_and_registration_wait_for_reads() -> None:
     pair.post_send(SendOpcode.RDMA_WRITE, remote(target, rkey) + data((key, local, 4)), fence=True)
     requester = pair.a.adapter.qps.get(pair.qa.qpn)
     assert requester is not None
-    assert len(requester.engine.pending) == 1  # type: ignore[attr-defined]
+    outstanding = requester.engine.outstanding()
+    assert outstanding is not None and len(outstanding.entries) == 1
     pair.b.host.poke(target, b"data")
     pair.b.command(Opcode.INIT_PORT, modifier=1)
     pair.run(0.1)

@@ -13,7 +13,7 @@ from tests.models import house
 
 ENUMERATIONS = {"Enum", "IntEnum", "IntFlag", "StrEnum"}
 REWRITTEN = (
-    "device/rdma/connected/", "device/rdma/by_packets/", "device/rdma/pairs/",
+    "device/rdma/connected/", "device/rdma/pairs/",
     "device/queue_pairs.py", "device/packets/",
 )  # fmt: skip
 """Places where laws of expressions and constants do not hold yet."""

@@ -14,7 +14,7 @@ from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.net.roce import Op, Syndrome
 from bluebridge.device.packets.transport import TransportPacket
 from bluebridge.device.pci.bus import DmaError
-from bluebridge.device.rdma.by_packets.responder import PacketResponder, cost
+from bluebridge.device.rdma.connected.packet_responder import PacketResponder, cost
 from bluebridge.device.rdma.connected.responder import NotReady, Responder, invalid
 from bluebridge.device.rdma.memory.region import AccessError
 from bluebridge.device.rdma.memory.scatter_gather import stretch

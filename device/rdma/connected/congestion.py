@@ -172,18 +172,14 @@ _BYTES_PER_SECOND: Final = 1e6 / 8
 class PacedSide(Protocol):
     """The owner of a pacer."""
 
-    def depart(self, packet: TransportPacket) -> None:
-        """Send a packet whose turn has come."""
-
     def rate_changed(self, cause: str) -> None:
         """Take note of another rate."""
 
 
 class Pacer:
-    """Packets and answerers of one queue pair in the order in which they wait.
+    """The halves of one queue pair that wait for the rate, in order.
 
-    An answerer is called when its turn has come and sends what the pacer lets it. `sends` is the
-    number of packets that wait.
+    One is called when its turn has come, and sends what the pacer lets it.
     """
 
     def __init__(self, bus: HostBus, side: PacedSide, parameters: Parameters = LAB) -> None:
@@ -191,9 +187,8 @@ class Pacer:
         self._side = side
         self._parameters = parameters
         self.control = RateControl(parameters)
-        self._queue: deque[TransportPacket | Callable[[], None]] = deque()
+        self._queue: deque[Callable[[], None]] = deque()
         self._bytes = self._budget = self._burst()
-        self.sends = 0
         self._release: Timer | None = None
         self._alpha: Timer | None = None
         self._step: Timer | None = None
@@ -210,17 +205,10 @@ class Pacer:
 
     # -- what leaves ----------------------------------------------------------------------------
 
-    def submit(self, packet: TransportPacket) -> None:
-        """Let a packet leave now or in its turn."""
-        if self.open and not self._queue:
-            self._depart(packet)
-        else:
-            self._queue.append(packet)
-            self.sends += 1
-
-    def wait(self, answerer: Callable[[], None]) -> None:
-        """Call an answerer in its turn, never at once."""
-        self._queue.append(answerer)
+    def wait(self, action: Callable[[], None]) -> None:
+        """Call an action in its turn, never at once; twice in the queue is once."""
+        if action not in self._queue:
+            self._queue.append(action)
         self._go_on_soon()
 
     def spend(self, size: int) -> None:
@@ -232,23 +220,13 @@ class Pacer:
         if self.control.limited and self.control.sent(size):
             self._changed("bytes")
 
-    def recall(self) -> None:
-        """Forget the packets that wait; answerers stay."""
-        self._queue = deque(each for each in self._queue if not isinstance(each, TransportPacket))
-        self.sends = 0
-
     def stop(self) -> None:
         """Forget all that waits, and cancel the timers."""
         self._queue.clear()
-        self.sends = 0
         for timer in (self._release, self._alpha, self._step):
             if timer is not None:
                 timer.cancel()
         self._release = self._alpha = self._step = None
-
-    def _depart(self, packet: TransportPacket) -> None:
-        self._side.depart(packet)
-        self.spend(len(packet.payload))
 
     def _go_on(self) -> None:
         """Begin a burst with what waits, each once at most: the rest is of a later turn."""
@@ -257,12 +235,7 @@ class Pacer:
         for _ in range(len(self._queue)):
             if not self._queue or not self.open:
                 break
-            each = self._queue.popleft()
-            if isinstance(each, TransportPacket):
-                self.sends -= 1
-                self._depart(each)
-            else:
-                each()
+            self._queue.popleft()()
         if self._queue:
             self._go_on_soon()
         elif self.done:

@@ -16,8 +16,8 @@ from typing import Final, Protocol
 from bluebridge.device.layout.net.roce import PSN_MASK, BthOpcode, Op, Syndrome
 from bluebridge.device.packets.segmentation import read_response_of
 from bluebridge.device.packets.transport import TransportPacket
+from bluebridge.device.rdma.connected.requester import HALF, packets_of
 from bluebridge.device.rdma.connected.responder import Nak, invalid
-from bluebridge.device.rdma.connected.retry import HALF, packets_of
 from bluebridge.device.rdma.vocabulary import AsyncEvent
 
 _SEND: Final = range(BthOpcode.RC_SEND_FIRST, BthOpcode.RC_SEND_ONLY_IMM + 1)

@@ -1,1 +1,0 @@
-"""Reliable connections packet by packet: engines that take events and return packets."""

@@ -1,0 +1,336 @@
+"""The sending half of a connected queue pair: what a `Requester` asks for is carried out.
+
+It feeds the requester with work requests, answers and time, sends its units, and completes what is
+done. How a unit travels is said by those that derive from it.
+"""
+
+from __future__ import annotations
+
+from time import monotonic_ns
+from typing import Final
+
+from bluebridge.device.fabric.interface import Cancellable
+from bluebridge.device.layout.events import Fact
+from bluebridge.device.pci.bus import DmaError, Timer
+from bluebridge.device.rdma.connected.requester import (
+    KEEP,
+    STOP,
+    Limits,
+    Requester,
+    Sending,
+)
+from bluebridge.device.rdma.memory.region import AccessError
+from bluebridge.device.rdma.memory.regions import bind
+from bluebridge.device.rdma.pairs.costs import COST_LIMIT
+from bluebridge.device.rdma.pairs.engines import Outstanding, SendEngine
+from bluebridge.device.rdma.pairs.queue_pair import QueuePair
+from bluebridge.device.rdma.ports.port import Port
+from bluebridge.device.rdma.vocabulary import (
+    ATOMICS,
+    BIND,
+    INVALIDATE,
+    LOCAL,
+    NOP,
+    RELIABLE,
+    UNRELIABLE,
+    AsyncEvent,
+    CompletionStatus,
+    PairState,
+    Role,
+)
+from bluebridge.device.rdma.work import SendWork, WorkError
+
+ATOMIC_SIZE: Final = 8
+BATCH: Final = 16
+"""Number of units sent again in one turn, before other work of the server."""
+
+_ALIVE: Final = (PairState.RTS, PairState.SQD)
+
+
+class ConnectedSender(SendEngine):
+    """The requests of one queue pair.
+
+    `_sending`: units go out now, and an answer that comes meanwhile sends none. `_sent_again` are
+    the units that went out again in this turn, `_left` the time at which the last one went, of a
+    connection without answers.
+    """
+
+    def __init__(self, qp: QueuePair) -> None:
+        super().__init__()
+        self._qp = qp
+        self._reliable = qp.role in RELIABLE
+        self._xrc = qp.role is Role.XRC
+        self._requester: Requester | None = None
+        self._limits = Limits(reliable=self._reliable)
+        self._timer: Timer | Cancellable | None = None
+        self._not_ready: Port | None = None  # the port, while a receiver is not ready
+        self._sending = False
+        self._sent_again = 0
+        self._left = 0
+
+    # -- what a network is asked for --------------------------------------------------------------
+
+    def _send_unit(self, requester: Requester, work: SendWork) -> None:
+        """Send the unit that was given out; raises `AccessError`, `DmaError`."""
+        raise NotImplementedError
+
+    def _may_send(self) -> bool:
+        """Return True unless units wait for a rate; the engine is called when it lets more go."""
+        return True
+
+    # -- SendEngine ---------------------------------------------------------------------------
+
+    @property
+    def idle(self) -> bool:
+        requester = self._requester
+        return requester is None or requester.idle
+
+    def outstanding(self) -> Outstanding:
+        requester = self._requester
+        if requester is None:
+            return Outstanding([], 0, 0, False)
+        return Outstanding(
+            [work.index for work in requester.begun],
+            requester.retries,
+            requester.rnr_retries,
+            requester.state is not Sending.OPEN,
+        )
+
+    def execute(self, work: SendWork) -> None:
+        """Carry out an entry, at once or when its turn comes."""
+        if work.operation not in LOCAL:
+            work.status = -self._fault(work)
+        self._post(work)
+
+    def refuse(self, index: int, error: WorkError) -> None:
+        """Complete an entry that makes no sense in error, after all entries before it."""
+        self._tell_refused(index, error)
+        work = SendWork(index, NOP)
+        work.status = error.status
+        self._post(work)
+
+    def blocked(self) -> bool:
+        """Return True while the next entry has to wait for answers or for a timer."""
+        requester = self._requester
+        if requester is None or not requester.blocked:
+            return False
+        self._act(requester)  # it may have waited for another state
+        return requester.blocked or self._qp.state is not PairState.RTS
+
+    def abort(self) -> None:
+        """Complete all outstanding requests as flushed."""
+        requester = self._requester
+        flushed = [] if requester is None else [work.index for work in requester.pending]
+        self.stop()
+        for index in flushed:
+            self._qp.completions.fail_send(index, CompletionStatus.WR_FLUSH_ERR)
+
+    def stop(self) -> None:
+        """Forget all outstanding requests without completing them, and cancel the timer."""
+        self._requester = None
+        self._cancel_timer()
+        self._be_ready()
+
+    # -- sending ------------------------------------------------------------------------------
+
+    def _fault(self, work: SendWork) -> int:
+        """Return the status of a request that is never sent, 0 for any other."""
+        operation = work.operation
+        if not self._reliable and operation not in UNRELIABLE:
+            return CompletionStatus.LOCAL_QP_OP_ERR
+        if work.length > self._qp.max_message:
+            return CompletionStatus.LOCAL_LENGTH_ERR
+        if operation in ATOMICS and work.length != ATOMIC_SIZE:
+            return CompletionStatus.LOCAL_LENGTH_ERR
+        return 0
+
+    def _post(self, work: SendWork) -> None:
+        requester = self._requester
+        if requester is None:
+            requester = self._requester = Requester(self._limits, self.next_psn)
+        if not requester.pending:
+            self._take_limits(self._limits)
+        requester.post(work)
+        self._act(requester)
+
+    def _take_limits(self, limits: Limits) -> None:
+        """Take the limits of the context, which software may have changed."""
+        qp = self._qp
+        limits.mtu, limits.timeout = qp.mtu, qp.ack_timeout
+        limits.retries, limits.rnr_retries = qp.retry_count, qp.rnr_retry
+        limits.reads = qp.read_limit
+
+    def _act(self, requester: Requester) -> None:
+        """Send what may go out, complete what is done, and set the timer."""
+        if self._sending:
+            self._complete(requester)
+            return
+        self._sending = True
+        try:
+            self._send(requester)
+        finally:
+            self._sending = False
+
+    def _send(self, requester: Requester) -> None:
+        qp, waits = self._qp, False
+        while self._requester is requester:
+            if requester.done and not self._complete(requester):
+                return
+            if self._sent_again >= BATCH or qp.spent >= COST_LIMIT:
+                self._break(requester)
+            if requester.ready and not self._may_send():
+                waits = True
+                self._cancel_timer()
+                requester.unwatch()
+                break
+            work = requester.next_unit(begin=qp.state is PairState.RTS)
+            if work is not None:
+                self._carry_out(requester, work)
+            elif not requester.done:
+                break
+        if self._requester is requester:
+            self.next_psn = requester.next_psn
+            if not waits:
+                self._set_timer(requester)
+
+    def _break(self, requester: Requester) -> None:
+        """Send the rest of what goes out again in the next turn."""
+        if requester.state is Sending.OPEN and requester.due != requester.fresh:
+            requester.pause()
+
+    def _carry_out(self, requester: Requester, work: SendWork) -> None:
+        qp = self._qp
+        if not requester.packets:
+            if self._carry_out_locally(requester, work):
+                requester.carried_out()
+            return
+        qp.bus.concern(qp.qpn, work.index)  # it may have waited
+        if not self._reliable:
+            self._left = monotonic_ns()
+        elif not requester.first:
+            self._sent_again += 1
+        try:
+            self._send_unit(requester, work)
+        except (AccessError, DmaError) as error:
+            self._tell_refused(work.index, error)
+            requester.break_off(work, CompletionStatus.LOCAL_PROT_ERR)
+
+    def _complete(self, requester: Requester) -> bool:
+        """Complete what is done; returns False if the queue pair has failed."""
+        failed = False
+        completions = self._qp.completions
+        while requester.done and self._requester is requester:
+            work = requester.done.popleft()
+            if work.status:
+                failed = True
+                completions.fail_send(work.index, CompletionStatus(work.status))
+            elif work.signalled:
+                completions.complete_send(work.index, work.operation, work.length, self._left)
+        if failed and self._requester is requester:
+            self.next_psn = requester.next_psn
+            self._qp.enter_send_error()
+        return not failed
+
+    def _go_on(self, blocked: bool) -> None:
+        """Carry out entries that waited while the requester was `blocked`, if it is not now."""
+        qp, requester = self._qp, self._requester
+        if qp.state is PairState.RTS:
+            free = requester is None or not requester.blocked
+            if blocked and free and qp.sq is not None:
+                qp.sq.run()
+        elif qp.state is PairState.SQD and qp.sqd_event and self.idle:
+            qp.sqd_event = False
+            qp.completions.event(AsyncEvent.SQ_DRAINED)
+
+    # -- time -----------------------------------------------------------------------------------
+
+    def _set_timer(self, requester: Requester) -> None:
+        seconds = requester.watch()
+        if seconds == KEEP:
+            return
+        self._cancel_timer()
+        if self._not_ready is not None and requester.state is not Sending.NOT_READY:
+            self._be_ready()
+        if seconds != STOP:
+            self._timer = self._qp.bus.call_later(seconds, self._expired)
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _expired(self) -> None:
+        """Act on the timer, on an acknowledge time-out once what is late has arrived.
+
+        Requests or answers may wait in the inbox of a port, since the loop is behind: that is no
+        loss. An answer that comes out of it cancels the time-out.
+        """
+        self._timer = None
+        requester = self._requester
+        if requester is not None and requester.state is Sending.OPEN:
+            self._timer = self._qp.port.settle(self._overdue)
+        if self._timer is None:
+            self._overdue()
+
+    def _overdue(self) -> None:
+        self._timer = None
+        self._be_ready()
+        qp, requester = self._qp, self._requester
+        if requester is None or qp.state not in _ALIVE:
+            return
+        if requester.state is Sending.OPEN:
+            qp.port.diagnostics.add("sq_num_to")
+            self._tell_again(requester, Fact.NO_ANSWER, requester.retries + 1)
+        qp.spent = self._sent_again = 0
+        blocked = requester.blocked
+        requester.expired()
+        self._act(requester)
+        self._go_on(blocked)
+
+    def _tell_again(self, requester: Requester, why: Fact, retry: int) -> None:
+        qp, psn, most = self._qp, requester.oldest, requester.limits.retries
+        if retry <= most:
+            qp.bus.tell(why, qpn=qp.qpn, psn=psn, retry=retry, most=most)
+        else:
+            qp.bus.tell(Fact.RETRIES_USED_UP, qpn=qp.qpn, psn=psn, most=most)
+
+    def _be_ready(self) -> None:
+        if self._not_ready is not None:
+            self._not_ready.not_ready -= 1
+            self._not_ready = None
+
+    def _tell_refused(self, index: int, error: Exception) -> None:
+        qp = self._qp
+        qp.bus.tell(Fact.WORK_REFUSED, qpn=qp.qpn, index=index, reason=str(error))
+
+    # -- operations that stay inside the adapter ------------------------------------------------
+
+    def _carry_out_locally(self, requester: Requester, work: SendWork) -> bool:
+        """Carry out a local entry; returns False for one that fails."""
+        status = self._local_status(work)
+        if status:
+            requester.break_off(work, CompletionStatus(status))
+        return not status
+
+    def _local_status(self, work: SendWork) -> int:
+        """Carry out a local entry; returns the status of its failure, 0 on success."""
+        qp, wanted = self._qp, work.registration
+        if work.operation == NOP:
+            return 0
+        if not work.whole:
+            return CompletionStatus.LOCAL_QP_OP_ERR
+        try:
+            if work.operation == INVALIDATE:
+                qp.regions.invalidate(work.rkey, qp.pd, qpn=qp.qpn)
+            elif work.operation == BIND:
+                if work.binding is None:
+                    return CompletionStatus.LOCAL_QP_OP_ERR
+                bind(qp.regions, work.binding, pd=qp.pd, qpn=qp.qpn)
+            else:
+                if wanted is None or not qp.fast_register:
+                    return CompletionStatus.LOCAL_QP_OP_ERR
+                qp.regions.fast_register(wanted, qp.pd, qp.read_pages)
+        except (AccessError, DmaError) as error:
+            self._tell_refused(work.index, error)
+            return CompletionStatus.MW_BIND_ERR
+        return 0
