@@ -201,7 +201,7 @@ class Datagram:
     work: int = field(default=0, compare=False)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, init=False)
 class Train:
     """Ethernet frames of one flow in order, without FCS: the segments of a large send, or one.
 
@@ -209,10 +209,14 @@ class Train:
     """
 
     frames: list[bytes]
-    good: bool = False
+    good: bool
+
+    def __init__(self, frames: list[bytes], good: bool = False) -> None:
+        self.frames = frames
+        self.good = good
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, init=False)
 class Frames:
     """A burst of Ethernet frames to one address.
 
@@ -222,12 +226,21 @@ class Frames:
 
     address: bytes
     trains: list[Train]
-    own_qpn: int = -1
-    mirrored: bool = False
-    work: int = field(default=0, compare=False)
+    own_qpn: int
+    mirrored: bool
+    work: int = field(init=False, compare=False)
+
+    def __init__(
+        self, address: bytes, trains: list[Train], own_qpn: int = -1, mirrored: bool = False
+    ) -> None:
+        self.address = address
+        self.trains = trains
+        self.own_qpn = own_qpn
+        self.mirrored = mirrored
+        self.work = 0
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, init=False)
 class ConnectedPacket:
     """One packet of a connection, on a network that carries packets (`rdma.connected`).
 
@@ -239,9 +252,25 @@ class ConnectedPacket:
     route: Route
     target_qpn: int
     packet: TransportPacket
-    source_qpn: int = 0
-    marked: bool = False
-    work: int = field(default=0, compare=False)
+    source_qpn: int
+    marked: bool
+    work: int = field(compare=False)
+
+    def __init__(
+        self,
+        route: Route,
+        target_qpn: int,
+        packet: TransportPacket,
+        source_qpn: int = 0,
+        marked: bool = False,
+        work: int = 0,
+    ) -> None:
+        self.route = route
+        self.target_qpn = target_qpn
+        self.packet = packet
+        self.source_qpn = source_qpn
+        self.marked = marked
+        self.work = work
 
 
 Message = Request | Response | Datagram | Frames

@@ -13,6 +13,14 @@ IPV4: Final = Struct(">BBHHHBBH4s4s")
 UDP: Final = Struct(">HHHH")
 BTH: Final = Struct(">BBHII")
 DETH: Final = Struct(">II")
+RETH: Final = Struct(">QII")
+AETH: Final = Struct(">I")
+ATOMIC_ETH: Final = Struct(">QIQQ")
+ATOMIC_ACK_ETH: Final = Struct(">Q")
+WORD: Final = Struct(">I")
+"""An immediate value, the key of an invalidation, or the SRQ of XRC."""
+CNP: Final = bytes(16)
+"""What stands in a report of congestion: reserved bytes."""
 
 IP_VERSION: Final = 6
 PLAIN_IPV4: Final = 0x45

@@ -44,6 +44,13 @@ _PROTOCOL_IPV6: Final = 6
 _PORT_OFFSET: Final = 2
 _PORT: Final = ROCE_PORT.to_bytes(2, "big")
 _FRAGMENT: Final = 0x3FFF  # more fragments, offset
+_HEADS: Final = {
+    ETHERTYPE_IPV4.to_bytes(2, "big"): HEADER_SIZE + IPV4.size + UDP.size,
+    ETHERTYPE_ROCE.to_bytes(2, "big"): HEADER_SIZE + IPV6.size,
+}
+"""Bytes in front of the BTH of frames without a tag, by Ethertype."""
+MOST_HEADS: Final = 1024
+"""Most beginnings of frames that a reader remembers."""
 _HEADERS_SIZE: Final = {
     opcode: BTH_SIZE + sum(header.size for header in headers) for opcode, headers in HEADERS.items()
 }
@@ -72,11 +79,27 @@ class Refused(PacketError):
         self.reason = reason
 
 
+class Head:
+    """What the packets of one path have in front of their BTH, and what follows from that.
+
+    The BTH is at `at`, `length` bytes are from there to the end of the ICRC, `before` is the CRC up
+    to there. `route` is for who takes packets of that path.
+    """
+
+    def __init__(self, packet: WirePacket, at: int, length: int, before: int) -> None:
+        self.packet = packet
+        self.at = at
+        self.length = length
+        self.before = before
+        self.route: object = None
+
+
 class WirePacket:
     """A packet as it arrived: addresses, words of the BTH, and where in `frame` the rest is.
 
     `form` is the version of RoCE. Extended headers begin at `extended`, the payload is `frame`
     from `start` to `end`, without padding. `network` are the bytes of GRH, IPv4 or IPv6 header.
+    `head` is there if a reader has met the same bytes in front of a BTH before.
     """
 
     def __init__(self, frame: bytes) -> None:
@@ -92,6 +115,7 @@ class WirePacket:
         self.opcode = self.pkey = self.target_qpn = self.psn = 0
         self.solicited = self.migrated = self.ack = False
         self.extended = self.start = self.end = 0
+        self.head: Head | None = None
 
     @property
     def payload(self) -> memoryview:
@@ -235,16 +259,56 @@ def _read_transport(packet: WirePacket, at: int, end: int, before: int, whole: b
     packet.ack = bool(word >> 31)
 
 
+def _copy_carrier(packet: WirePacket, to: WirePacket) -> None:
+    """Copy what was in front of a BTH."""
+    to.form, to.network = packet.form, packet.network
+    to.sgid, to.dgid = packet.sgid, packet.dgid
+    to.traffic_class, to.flow_label = packet.traffic_class, packet.flow_label
+    to.hop_limit, to.source_port = packet.hop_limit, packet.source_port
+
+
+def _read_known(frame: bytes, head: Head) -> WirePacket:
+    """Return the packet in a frame that begins with a head; raises `Refused`."""
+    packet = WirePacket(frame)
+    _copy_carrier(head.packet, packet)
+    packet.head = head
+    _read_transport(packet, head.at, head.at + head.length - ICRC_SIZE, head.before, True)
+    return packet
+
+
 class PacketReader:
     """Reads what a port takes from a wire; `refused` counts, by reason, what it did not take."""
 
     def __init__(self) -> None:
         self.refused: dict[Reason, int] = dict.fromkeys(Reason, 0)
+        self._known: dict[bytes, Head] = {}
 
     def read(self, frame: bytes) -> WirePacket | None:
         """Return the packet in a frame, or None after counting why there is none."""
+        size = _HEADS.get(frame[12:14], 0)
         try:
-            return read_packet(frame)
+            head = self._known.get(frame[:size]) if size else None
+            if head is not None and head.at + head.length <= len(frame):
+                return _read_known(frame, head)
+            packet = read_packet(frame)
         except Refused as refusal:
             self.refused[refusal.reason] += 1
             return None
+        if packet.extended == size + BTH_SIZE and (packet.form == 1 or not any(frame[40:42])):
+            self._learn(packet, size)
+        return packet
+
+    def _learn(self, packet: WirePacket, size: int) -> None:
+        """Remember what is in front of a BTH, unless a check sum of all bytes is in it."""
+        frame, network = packet.frame, packet.network
+        if packet.form == 1:
+            length = int.from_bytes(network[4:6], "big")
+            before = crc.before_roce_v1(network)
+        else:
+            length = int.from_bytes(network[2:4], "big") - IPV4.size - UDP.size
+            before = crc.before_roce_v2(network, frame[size - UDP.size : size])
+        if len(self._known) == MOST_HEADS:
+            self._known.clear()
+        like = WirePacket(frame[:size])
+        _copy_carrier(packet, like)
+        self._known[like.frame] = packet.head = Head(like, size, length, before)

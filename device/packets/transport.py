@@ -18,20 +18,13 @@ from bluebridge.device.packets.segmentation import Packet
 
 _MIGRATED: Final = 0x40
 _BECN: Final = 1 << 30
-_FIELDS: Final = {
-    "RETH": {"va": "va", "rkey": "rkey", "length": "length"},
-    "AETH": {"syndrome": "syndrome", "msn": "msn"},
-    "AtomicETH": {"va": "va", "rkey": "rkey", "swap_or_add": "operand", "compare": "compare"},
-    "AtomicAckETH": {"original": "original"},
-    "ImmDt": {"value": "immediate"},
-    "IETH": {"rkey": "immediate"},
-    "XRCETH": {"srqn": "srqn"},
-    "CNP": {},
+_NAMES: Final = {
+    int(opcode): tuple(header.name for header in headers) for opcode, headers in HEADERS.items()
 }
-"""The attributes of a `TransportPacket` by field of an extended header; immediates share one."""
+"""The extended headers of a packet, by opcode."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, init=False)
 class TransportPacket:
     """A packet of a connection; `syndrome` of an acknowledgement is 0 whatever its credits are.
 
@@ -42,38 +35,93 @@ class TransportPacket:
 
     opcode: int
     psn: int
-    payload: bytes | memoryview = b""
-    ack: bool = False
-    solicited: bool = False
-    va: int = 0
-    rkey: int = 0
-    length: int = 0
-    syndrome: int = 0
-    msn: int = 0
-    operand: int = 0
-    compare: int = 0
-    original: int = 0
-    immediate: int = 0
-    srqn: int = 0
-    service: int = 0
-    index: int = -1
+    payload: bytes | memoryview
+    ack: bool
+    solicited: bool
+    va: int
+    rkey: int
+    length: int
+    syndrome: int
+    msn: int
+    operand: int
+    compare: int
+    original: int
+    immediate: int
+    srqn: int
+    service: int
+    index: int
+
+    # Written out: what dataclass would make is not compiled.
+    def __init__(
+        self,
+        opcode: int,
+        psn: int,
+        payload: bytes | memoryview = b"",
+        ack: bool = False,
+        solicited: bool = False,
+        va: int = 0,
+        rkey: int = 0,
+        length: int = 0,
+        syndrome: int = 0,
+        msn: int = 0,
+        operand: int = 0,
+        compare: int = 0,
+        original: int = 0,
+        immediate: int = 0,
+        srqn: int = 0,
+        service: int = 0,
+        index: int = -1,
+    ) -> None:
+        self.opcode = opcode
+        self.psn = psn
+        self.payload = payload
+        self.ack = ack
+        self.solicited = solicited
+        self.va = va
+        self.rkey = rkey
+        self.length = length
+        self.syndrome = syndrome
+        self.msn = msn
+        self.operand = operand
+        self.compare = compare
+        self.original = original
+        self.immediate = immediate
+        self.srqn = srqn
+        self.service = service
+        self.index = index
+
+
+def write_headers(packet: TransportPacket, target_qpn: int, pkey: int) -> bytes:
+    """Return a packet from its BTH to its payload."""
+    flags = (packet.solicited << 7) | _MIGRATED | ((-len(packet.payload) & 3) << 4)
+    opcode = packet.opcode + packet.service
+    if packet.service == CONGESTION_SERVICE:
+        flags, target_qpn = 0, target_qpn | _BECN
+    word = (packet.ack << 31) | (packet.psn & PSN_MASK)
+    headers = forms.BTH.pack(opcode, flags, pkey, target_qpn, word)
+    for name in _NAMES[opcode]:
+        headers += _extended(packet, name)
+    return headers
+
+
+def _extended(packet: TransportPacket, name: str) -> bytes:
+    if name == "RETH":
+        return forms.RETH.pack(packet.va, packet.rkey, packet.length)
+    if name == "AETH":
+        syndrome = packet.syndrome or NO_CREDITS
+        return forms.AETH.pack((syndrome << 24) | (packet.msn & PSN_MASK))
+    if name == "AtomicETH":
+        return forms.ATOMIC_ETH.pack(packet.va, packet.rkey, packet.operand, packet.compare)
+    if name == "AtomicAckETH":
+        return forms.ATOMIC_ACK_ETH.pack(packet.original)
+    if name == "XRCETH":
+        return forms.WORD.pack(packet.srqn & PSN_MASK)
+    return forms.CNP if name == "CNP" else forms.WORD.pack(packet.immediate)
 
 
 def write_transport(packet: TransportPacket, target_qpn: int, pkey: int) -> Packet:
     """Return the packet with its headers as bytes, for `carriers`."""
-    flags = packet.solicited << 7 | _MIGRATED | (-len(packet.payload) & 3) << 4
-    word = packet.ack << 31 | packet.psn & PSN_MASK
-    opcode = packet.opcode + packet.service
-    if packet.service == CONGESTION_SERVICE:
-        flags, target_qpn = 0, target_qpn | _BECN
-    headers = forms.BTH.pack(opcode, flags, pkey, target_qpn, word)
-    for header in HEADERS[opcode]:
-        values: dict[str, int] = {
-            name: getattr(packet, own) for name, own in _FIELDS[header.name].items()
-        }
-        if header.name == "AETH" and not packet.syndrome:
-            values["syndrome"] = NO_CREDITS
-        headers += header.pack(values)
+    headers = write_headers(packet, target_qpn, pkey)
     return Packet(headers, bytes(packet.payload), len(packet.payload))
 
 
@@ -83,13 +131,37 @@ def read_transport(wire: WirePacket) -> TransportPacket:
         wire.opcode & ~SERVICE_MASK,
         wire.psn,
         wire.payload,
-        ack=wire.ack,
-        solicited=wire.solicited,
+        wire.ack,
+        wire.solicited,
         service=wire.opcode & SERVICE_MASK,
     )
-    for name, values in wire.headers().items():
-        for field, own in _FIELDS[name].items():
-            setattr(packet, own, values[field])
+    frame, at = wire.frame, wire.extended
+    for name in _NAMES[wire.opcode]:
+        at = _read_extended(packet, name, frame, at)
     if not packet.syndrome >> 5:
         packet.syndrome = 0
     return packet
+
+
+def _read_extended(packet: TransportPacket, name: str, frame: bytes, at: int) -> int:
+    """Read an extended header at `at`; returns where the next one begins."""
+    if name == "RETH":
+        packet.va, packet.rkey, packet.length = forms.RETH.unpack_from(frame, at)
+        return at + forms.RETH.size
+    if name == "AtomicETH":
+        found = forms.ATOMIC_ETH.unpack_from(frame, at)
+        packet.va, packet.rkey, packet.operand, packet.compare = found
+        return at + forms.ATOMIC_ETH.size
+    if name == "AtomicAckETH":
+        (packet.original,) = forms.ATOMIC_ACK_ETH.unpack_from(frame, at)
+        return at + forms.ATOMIC_ACK_ETH.size
+    if name == "CNP":
+        return at + len(forms.CNP)
+    (word,) = forms.WORD.unpack_from(frame, at)
+    if name == "AETH":
+        packet.syndrome, packet.msn = word >> 24, word & PSN_MASK
+    elif name == "XRCETH":
+        packet.srqn = word & PSN_MASK
+    else:
+        packet.immediate = word
+    return at + forms.WORD.size

@@ -50,7 +50,8 @@ from bluebridge.device.packets import crc
 from bluebridge.device.packets.carriers import carried, frames_of
 from bluebridge.device.packets.message import IMMEDIATE, SOLICITED, PacketError, WireMessage
 from bluebridge.device.packets.reader import PacketReader, WirePacket, transport_at
-from bluebridge.device.packets.transport import read_transport, write_transport
+from bluebridge.device.packets.segmentation import Packet
+from bluebridge.device.packets.transport import read_transport, write_headers
 from bluebridge.device.rdma.ports.datagram_headers import HeaderError, parse_datagram
 from bluebridge.device.rdma.ports.port_tables import of_tag
 
@@ -153,18 +154,20 @@ class PacketWire(PacketCarrier):
         Data over RoCE v2 may be marked by switches that meet congestion.
         """
         route = message.route
-        bears = len(message.packet.payload) > 0
-        packet = write_transport(message.packet, message.target_qpn, route.pkey)
-        transport = packet.headers + packet.payload + bytes(packet.pad)
-        key = (id(route), message.source_qpn, message.target_qpn, len(transport), bears)
+        payload = message.packet.payload
+        headers = write_headers(message.packet, message.target_qpn, route.pkey)
+        transport = b"".join((headers, payload, bytes(-len(payload) & 3)))
+        key = (id(route), message.source_qpn, message.target_qpn, len(transport), len(payload) > 0)
         known = self._heads.get(key)
         if known is not None:
             return known.frame(transport)
+        bears = len(payload) > 0
         wire = _addressed(What.REQUEST, message, route.pkey)
         if message.packet.service == CONGESTION_SERVICE:
             wire.traffic_class, wire.service_level = CNP_TRAFFIC_CLASS, CNP_SERVICE_LEVEL
         elif bears and route.roce != 1:
             wire.traffic_class = wire.traffic_class & ~CONGESTION_EXPERIENCED | ECN_CAPABLE
+        packet = Packet(headers, bytes(payload), len(payload))
         frame = carried(wire, packet).data
         over_ipv4 = route.sgid.startswith(IPV4_MAPPED) and route.dgid.startswith(IPV4_MAPPED)
         if route.roce == 1 or over_ipv4:
@@ -280,7 +283,7 @@ class PacketWire(PacketCarrier):
             return
         if packet.opcode & SERVICE_MASK in _SERVICES and isinstance(port, PacketPort):
             connected = ConnectedPacket(
-                _route(packet), packet.target_qpn, read_transport(packet), work=work
+                _route_of(packet), packet.target_qpn, read_transport(packet), work=work
             )
             code = packet.traffic_class & CONGESTION_EXPERIENCED
             connected.marked = code == CONGESTION_EXPERIENCED and packet.form != 1
@@ -350,6 +353,18 @@ class _Head:
         """Return the frame of a packet, given from its BTH to its padding."""
         frame = self._head + transport + crc.invariant(self._before, transport)
         return frame if len(frame) >= MIN_FRAME else frame.ljust(MIN_FRAME, b"\0")
+
+
+def _route_of(packet: WirePacket) -> Route:
+    """Return the route of a packet; that of a known head is made once."""
+    head = packet.head
+    if head is None:
+        return _route(packet)
+    known = head.route
+    if isinstance(known, Route) and known.pkey == packet.pkey:
+        return known
+    head.route = made = _route(packet)
+    return made
 
 
 def _route(packet: WirePacket) -> Route:

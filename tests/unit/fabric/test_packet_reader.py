@@ -133,6 +133,28 @@ def test_a_bit_that_was_turned_over(bit: int) -> None:
             read_packet(bytes(data))
 
 
+@pytest.mark.parametrize("kind", [HELLO, ACK, NOTIFICATION, UNRELIABLE])
+def test_a_path_that_is_known_changes_nothing(kind: str) -> None:
+    """Its next packet is read, cut off or damaged in any byte, as the first would be."""
+    reader, good = PacketReader(), frame(IPV4, kind)
+    first = reader.read(good)
+    cases = [good, *(good[:size] for size in range(len(good)))]
+    cases += [good[:at] + bytes((good[at] ^ 1,)) + good[at + 1 :] for at in range(len(good))]
+    for case in cases:
+        fresh, found = PacketReader().read(case), reader.read(case)
+        assert (fresh is None) == (found is None), case.hex()
+        if fresh is not None and found is not None:
+            hidden = {"head": None}
+            assert vars_of(found) | hidden == vars_of(fresh) | hidden
+    assert first is not None and sum(reader.refused.values()) > len(good)
+
+
+def vars_of(packet: WirePacket) -> dict[str, object]:
+    """All that a packet says."""
+    names = [name for name in dir(packet) if not name.startswith("_")]
+    return {name: value for name in names if not callable(value := getattr(packet, name))}
+
+
 def test_the_source_port_is_that_of_the_linux_driver() -> None:
     """Folds of both numbers, `mlx4_qp_roce_entropy`; the same at both ends."""
     assert source_port(0x49, 0x4A) == 0xC003
