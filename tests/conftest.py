@@ -5,9 +5,9 @@ what is marked `brief`. `--rest` chooses what that leaves out. Neither runs what
 `--first` leaves one set of parameters of each test: the interpreted device server differs from the
 compiled one, which has run them all, in whole functions.
 
-Side by side, files that took long begin first, so that no worker ends long after the others.
-`.pytest_cache` remembers how long each file took. Without that pytest-xdist begins with the files
-of most tests.
+Side by side, files that will take long begin first, so that no worker ends long after the others.
+`.pytest_cache` remembers how long a test of each file took; one part tells of another, since they
+share files. Without that pytest-xdist begins with the files of most tests.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
@@ -26,7 +26,7 @@ pytest.register_assert_rewrite("tests.models", "tests.oracle", "tests.world")
 TURN_SECONDS = 0.0002
 """The turn of a thread: two sides of a protocol, each of which spins for the other, are often
 threads of one process here."""
-_KEY = "bluebridge/seconds"
+_KEY = "bluebridge/seconds for each test"
 _SIDE_BY_SIDE = "loadfile"
 _GUESTS = "tests/vm/"
 
@@ -71,8 +71,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         _keep(config, items, list(first.values()))
     cache = getattr(config, "cache", None)
     if cache is not None and hasattr(config, "workerinput"):
-        seconds = cache.get(_KEY, {})
-        items.sort(key=lambda item: -seconds.get(_file(item.nodeid), 0.0))
+        seconds = expected(cache.get(_KEY, {}), Counter(_file(item.nodeid) for item in items))
+        items.sort(key=lambda item: -seconds[_file(item.nodeid)])
+
+
+def expected(seconds: dict[str, float], tests: Counter[str]) -> dict[str, float]:
+    """The seconds that each file will take; a test of an unknown one takes as long as others."""
+    usual = sum(seconds.values()) / max(1, len(seconds))
+    return {file: count * seconds.get(file, usual) for file, count in tests.items()}
 
 
 def _keep(config: pytest.Config, items: list[pytest.Item], kept: list[pytest.Item]) -> None:
@@ -107,14 +113,17 @@ class _Times:
     def __init__(self, cache: pytest.Cache) -> None:
         self._cache = cache
         self._seconds: dict[str, float] = defaultdict(float)
+        self._tests: dict[str, set[str]] = defaultdict(set)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Setup, call or teardown of a test, in any worker."""
         self._seconds[_file(report.nodeid)] += report.duration
+        self._tests[_file(report.nodeid)].add(report.nodeid)
 
     def pytest_sessionfinish(self) -> None:
         """Files that did not run this time keep the time they had."""
-        self._cache.set(_KEY, {**self._cache.get(_KEY, {}), **self._seconds})
+        took = {file: all_ / len(self._tests[file]) for file, all_ in self._seconds.items()}
+        self._cache.set(_KEY, {**self._cache.get(_KEY, {}), **took})
 
 
 def _file(nodeid: str) -> str:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
+
+from tests.conftest import expected
 
 pytest_plugins = ["pytester"]
 HOUSE = Path(__file__).parents[3]
@@ -31,6 +34,12 @@ def test_the_longest_file_begins_first_from_the_second_run_on(pytester: pytest.P
         orders.append(list(dict.fromkeys(begun.read_text().split())))
         begun.unlink()
     assert orders == [["test_many", "test_slow"], ["test_slow", "test_many"]]
+
+
+def test_a_file_takes_so_long_for_each_test_and_an_unknown_one_as_long_as_others() -> None:
+    """Parts share files: `make test` runs one test of some, `make test-all` twenty."""
+    tests = Counter({"slow": 2, "quick": 5, "unknown": 4})
+    assert expected({"slow": 3.0, "quick": 1.0}, tests) == {"slow": 6, "quick": 5, "unknown": 8}
 
 
 MARKED = """
@@ -72,7 +81,7 @@ def test_which_tests_an_option_chooses(
     guests = pytester.mkdir("tests") / "vm"
     guests.mkdir()
     pytester.makeini("[pytest]\nmarkers = brief\n full\n worlds\n long")
-    for folder, expected in ((pytester.path, here), (guests, with_guests)):
+    for folder, chosen in ((pytester.path, here), (guests, with_guests)):
         (folder / f"test_in_{folder.name}.py").write_text(MARKED)
         ran, _, _ = pytester.inline_run(f"{folder}/test_in_{folder.name}.py", option).listoutcomes()
-        assert {report.nodeid.partition("::test_")[2] for report in ran} == expected
+        assert {report.nodeid.partition("::test_")[2] for report in ran} == chosen
