@@ -137,10 +137,18 @@ PROGRAMS = {
     "ib_read_bw -R -n 100": ("10.8.0.2", "MsgRate"),
 }
 """One of each kind, with the client's own words and what it prints; `make conformance` has all."""
+ALSO_OVER_ROCE = ("ibv_srq_pingpong -n 200", "udaddy")
+"""The quick programs have these."""
 
 
 @pytest.mark.brief("ibv_ud_pingpong -n 200")
-@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize(
+    "program",
+    [
+        pytest.param(each, marks=[pytest.mark.long] if each in ALSO_OVER_ROCE else [])
+        for each in PROGRAMS
+    ],
+)
 def test_stock_programs_talk(subnet: Pair, program: str) -> None:
     own, expected = PROGRAMS[program]
     assert expected in talk(subnet, program, f"{program} {own}")

@@ -228,19 +228,17 @@ def _kill_later(chain: Chain, folder: Path, victim: str, busy: Busy) -> None:
     assert status == 125 and VICTIMS[victim] in line
 
 
-# Those not marked `long`: each process during its start, one while each kind of work goes on.
+# Those not marked `long`: each kind of process during its start, some while work goes on.
 # test_up.py ends each process of a pair in which a command runs.
 QUICK = frozenset(
     (
         "server at 'guest a: plugging in its device'",
         "a at 'guest a: runs'",
-        "b at 'guest a: vfio-pci has its device'",
         "keeper at 'guest a: QEMU started'",
         "up at 'guest a: plugging in its device'",
         "server at 'guest a: booting'",
         "server of an idle pair",
         "guest a while a file is copied to it",
-        "guest b while output streams from it",
         "server in the middle of krping",
         "keeper in the middle of krping",
         "guest b while guest a restarts",

@@ -14,7 +14,7 @@ pytestmark = [
     pytest.mark.devices("hca", vfio=False),
     pytest.mark.shared_pair,
 ]
-LOADS = 2
+LOADS = 1
 """The program `unload and load mlx4 20 times` of the conformance run does it more often."""
 LONGEST_LOAD = 30
 """Seconds: a command that is never answered costs 60."""

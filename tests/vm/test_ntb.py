@@ -119,7 +119,7 @@ def test_the_death_of_a_peer_is_a_link_down(ntb: Pair) -> None:
     pings.check(a, "10.9.1.2", "-c 3 -i 0.2")
 
 
-@pytest.mark.parametrize("model", ["intel-gen1", "switchtec"])
+@pytest.mark.parametrize("model", ["intel-gen1", pytest.param("switchtec", marks=pytest.mark.long)])
 def test_other_bridges_carry_a_network(lab: Lab, model: str) -> None:
     """As `up --ntb MODEL --driver kernel` brings it up: driver, transport by DMA, addresses."""
     with lab.pair(hca=False, vfio=False, bridge=BridgeOptions(model), kernel=True) as pair:

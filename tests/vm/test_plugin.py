@@ -225,7 +225,7 @@ def test_hanging(pair):
     ("number", "status"),
     [
         (signal.SIGINT, 2),
-        (signal.SIGTERM, 143),
+        pytest.param(signal.SIGTERM, 143, marks=pytest.mark.long),
         pytest.param(signal.SIGHUP, 129, marks=pytest.mark.long),
         (signal.SIGKILL, -9),
     ],
@@ -242,7 +242,7 @@ def test_a_signal_ends_everything(project: Project, number: signal.Signals, stat
     assert set(project.kept()) == {"test_mine-test_hanging"}
 
 
-@pytest.mark.parametrize("method", ["signal", "thread"])
+@pytest.mark.parametrize("method", [pytest.param("signal", marks=pytest.mark.long), "thread"])
 def test_a_time_limit_ends_everything(project: Project, method: str) -> None:
     """With the thread method pytest-timeout leaves the process at once."""
     limited = "import pytest\npytestmark = pytest.mark.timeout(1, func_only=True)\n"

@@ -131,7 +131,9 @@ def _damage(state: Path, kind: str) -> None:
             stream.truncate(0 if kind == "empty" else state.stat().st_size // 2)
 
 
-@pytest.mark.parametrize("damage", ["empty", "cut", "garbage"])
+@pytest.mark.parametrize(
+    "damage", [pytest.param("empty", marks=pytest.mark.long), "cut", "garbage"]
+)
 def test_no_guest_starts_from_a_bad_snapshot(
     own_snapshot: Snapshot, tmp_path: Path, damage: str
 ) -> None:

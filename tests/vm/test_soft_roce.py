@@ -27,9 +27,9 @@ from tests.campaigns.conformance.suites import everything
 
 PROGRAMS = (
     "ibv_rc_pingpong -n 200 -c",
-    "ibv_ud_pingpong -n 200 -c -s 1000",
+    pytest.param("ibv_ud_pingpong -n 200 -c -s 1000", marks=pytest.mark.long),
     "rping over IPv6",
-    "ib_read_bw -s 65536 -n 20",
+    pytest.param("ib_read_bw -s 65536 -n 20", marks=pytest.mark.long),
     "ib_atomic_bw -A CMP_AND_SWAP -n 200",
     "packets that rxe refused",
 )

@@ -137,7 +137,7 @@ def test_a_restart_while_somebody_uses_the_guest(bluebridge: Commands) -> None:
     ("victim", "number"),
     [
         pytest.param("keeper", signal.SIGKILL, marks=pytest.mark.long),
-        ("keeper", signal.SIGTERM),
+        pytest.param("keeper", signal.SIGTERM, marks=pytest.mark.long),
         ("server", signal.SIGTERM),
         ("a", signal.SIGTERM),
         pytest.param("b", signal.SIGKILL, marks=pytest.mark.long),
@@ -175,7 +175,7 @@ STAGES = ["looking for", "restoring guests", "are up"]
     [
         pytest.param(STAGES[0], signal.SIGINT, marks=pytest.mark.long),
         (STAGES[1], signal.SIGINT),
-        (STAGES[2], signal.SIGINT),
+        pytest.param(STAGES[2], signal.SIGINT, marks=pytest.mark.long),
         (STAGES[1], signal.SIGTERM),
         pytest.param(STAGES[1], signal.SIGKILL, marks=pytest.mark.long),
     ],
