@@ -24,13 +24,13 @@ ROWS = rows()
 
 @pytest.mark.parametrize("defect", ROWS, ids=[defect.name for defect in ROWS])
 def test_each_can_be_planted_and_names_tests(defect: Defect) -> None:
-    defect.code(defect.file)
     changed, unchanged = defect.tree(), parsed(defect.file)
+    compile(changed, defect.file, "exec")
     places = [ast.dump(operations.scope(tree, defect.place)) for tree in (changed, unchanged)]
     assert places[0] != places[1], "it changes nothing"
     for test in defect.tests:
         file, *names = test.partition("[")[0].split("::")
-        text = with_contracts((ROOT / file).read_text())
+        text = with_contracts(file)
         assert names and all(re.search(rf"(def|class) {name}\b", text) for name in names), test
 
 
@@ -39,8 +39,10 @@ def parsed(file: str) -> ast.Module:
     return ast.parse((ROOT / file).read_text())
 
 
-def with_contracts(text: str) -> str:
+@cache
+def with_contracts(test: str) -> str:
     """The text of a test file and of the models whose tests its classes inherit."""
+    text = (ROOT / test).read_text()
     models = re.findall(r"^from (tests\.models\.[\w.]+) import", text, re.MULTILINE)
     files = [ROOT / f"{model.replace('.', '/')}.py" for model in models]
     return "\n".join([text, *(file.read_text() for file in files if file.is_file())])

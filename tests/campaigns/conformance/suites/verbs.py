@@ -102,9 +102,8 @@ def _connections() -> Iterator[Program]:
     suite, setups = "connections", (ROCE, INFINIBAND, ROCE_V2, OPENSM)
     # Its status tells whether data were right; whether it prints anything depends on who hangs up.
     for size in (64, 4096, 65535):
-        words, short = f"rping -C 1000 -V -S {size}", size == _QUICK_SIZE
-        sides = "-s -a 0.0.0.0", "-c -a {server}"
-        yield connection(suite, words, *sides, "", setups, short=short)
+        words, sides = f"rping -C 1000 -V -S {size}", ("-s -a 0.0.0.0", "-c -a {server}")
+        yield connection(suite, words, *sides, "", setups)
     words, sides = "rping -C 100 -V", ("-s -a ::", "-c -a {server6}%{netdev}")
     yield connection(suite, words, *sides, "", setups, name=f"{words} over IPv6", short=True)
     for words, expect in (
@@ -145,7 +144,6 @@ _TRANSPORTS = {
 }
 _BIG = 8 << 20
 _QUICK_OPTIONS = (
-    "ib_send_lat -c UC -s 64 -n 1000",
     "ib_send_lat -c UD -s 64 -n 1000",
     "ib_write_lat -c RC -s 64 -n 1000 -I 220",
     "ib_read_lat -c RC -s 64 -n 1000",
@@ -163,6 +161,7 @@ _QUICK_OPTIONS = (
 """What else its users ask of it, on one size each, as the short run has it too."""
 _OPTIONS = (
     "ib_send_lat -c RC -s 64 -n 1000",
+    "ib_send_lat -c UC -s 64 -n 1000",
     "ib_write_lat -c RC -s 64 -n 1000",
     "ib_send_bw -c RC -s 65536 -n 500 -R",
     "ib_write_lat -c RC -s 64 -n 1000 -I 0",
