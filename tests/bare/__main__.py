@@ -33,7 +33,7 @@ PACKAGES = ("ca-certificates", "git", "make", "python3", "python3-venv", "sudo")
 CHECKOUT = "checkout"
 """Name of the clone in the user's home."""
 SETTINGS = ("/etc/resolv.conf", "/etc/pip.conf", "/etc/ssl/certs")
-"""What a program needs to reach the package mirrors as this machine does."""
+"""Variables that a program needs to reach the package mirrors as this machine does."""
 _TRIES = 10
 _ENTER = """\
 root=$1 user=$2 command=$3

@@ -100,7 +100,7 @@ def _ends(work: Path, names: list[str], options: argparse.Namespace) -> Iterator
 
 
 def _job(folder: Path, seconds: float, brief: bool) -> list[object]:
-    """What `tests.fuzz.one` is to do for the target that the folder is named after."""
+    """Return what `tests.fuzz.one` is to do for the target that the folder is named after."""
     name = folder.name
     (CORPUS / name).mkdir(parents=True, exist_ok=True)
     folder.mkdir()

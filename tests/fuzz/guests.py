@@ -53,7 +53,7 @@ MOST_POKED = 1 << 20
 
 
 class Kind(IntEnum):
-    """What a step does."""
+    """The kinds of steps."""
 
     STORE = 0
     STORES = 1
@@ -100,7 +100,7 @@ class Machine:
     sizes: list[dict[int, int]]
 
     def operate(self, function: int, what: int, number: int) -> None:
-        """What an operator does."""
+        """Do as an operator does."""
 
     def end(self) -> None:
         """Time passes, then all guests go."""
@@ -212,7 +212,7 @@ _TIMED = {Kind.STORE, Kind.LOAD, Kind.RUN_STORE, Kind.RESET, Kind.CONFIG}
 
 
 def target(name: str, make: Callable[[bytes], Machine]) -> Callable[[bytes], None]:
-    """What fuzzes the machines that `make` makes of two bytes."""
+    """Return what fuzzes the machines that `make` makes of two bytes."""
 
     def run(data: bytes) -> None:
         header, steps = parts(name, data)

@@ -31,7 +31,7 @@ INFINIBAND, TWO_PORTS, BLUEFLAME, PRO, LARGE_CQES, UNMANAGED, LARGE_MEMORY, TRUS
 THIRD = 1
 """Of its second byte: there is a third HCA."""
 PLUG, FAULT = range(2)
-"""What an operator does: the cable of a port in or out, an internal error."""
+"""Actions of an operator: the cable of a port in or out, an internal error."""
 MOST_DRAINS = 5
 """Times `timed_host.CALLS` calls, after the last step: more than any queue has entries for."""
 _SIZES = {0: bar0.BAR0_SIZE, 2: uar.BAR2_SIZE}

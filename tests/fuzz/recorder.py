@@ -24,7 +24,7 @@ from tests.models.hca_driver import mac_of
 
 
 class Tape:
-    """What one test did, as steps; `clean` while all of it could be written down."""
+    """The steps that one test took; `clean` while all of it could be written down."""
 
     def __init__(self) -> None:
         self.steps: list[Step] = []
@@ -228,7 +228,7 @@ class Recorder:
 
     @contextmanager
     def taping(self) -> Iterator[Tape]:
-        """What is done meanwhile."""
+        """Yield what is done meanwhile."""
         self.tape = Tape()
         try:
             yield self.tape

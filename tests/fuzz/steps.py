@@ -1,4 +1,4 @@
-"""What software did to functions, one step after the other, as bytes: any bytes are such steps.
+"""Steps of software on functions, one after the other, as bytes: any bytes are such steps.
 
 A step is a byte, whose lower half is its kind and whose upper half the function, then the numbers
 of its kind, little-endian, then for some kinds two bytes of length and so many bytes of data.

@@ -1,4 +1,4 @@
-"""What is fuzzed: a function of bytes for each part that reads what a guest or client wrote.
+"""Targets of fuzzing: a function of bytes for each part that reads what a guest or client wrote.
 
 A target raises, or leaves an error in the log, when the part does not hold: a guest can cause
 neither. `STALL_SECONDS` of processor time for one step of a guest are one, too.
@@ -26,7 +26,7 @@ COLLECT_EVERY = 64
 """Guests of 8 MiB are circular garbage, which a collector that counts objects hardly sees."""
 _runs = count(1)
 _ASKED_FOR = (Requested, PermissionError)
-"""What models of the targets raise when a client asks for it, or accesses what it may not."""
+"""Errors that targets' models raise when a client asks for it, or accesses what it may not."""
 
 TARGETS: dict[str, Callable[[bytes], None]] = {
     "hca": guests.target("hca", Adapters),

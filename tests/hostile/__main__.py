@@ -44,7 +44,7 @@ def main() -> int:
 
 
 def too_late(outcome: Outcome, permille: float, worst: float) -> list[str]:
-    """What took longer than permitted, a line each; times are in milliseconds."""
+    """Return what took longer than permitted, a line each; times are in milliseconds."""
     report = outcome.bystander
     times = (
         ("99.9 % of the answers", report.own_permille * 1e3, permille),

@@ -53,7 +53,7 @@ REGIONS: Final = (0, 0xB000, 0x14000, 0x75000, 0x10000, 0x134000, 0x80680, 0xF00
 TARGETS: Final = (RAM_BASE, *BRIDGE_BARS.values(), *HCA_BARS.values(), ENGINE_BAR, 0xFEE00000, 0)
 """Where descriptors may point to."""
 _INPUTS: Final = [path.read_bytes() for path in (CORPUS / "sockets").iterdir()]
-"""What fuzzers have found worth keeping: steps of clients."""
+"""Inputs that fuzzers have found worth keeping: steps of clients."""
 BYSTANDER_MAC: Final = MAC_PREFIX + b"\2"
 
 

@@ -39,7 +39,7 @@ class Plan:
 
 @dataclass
 class Outcome:
-    """What a run found. Memory is the server's own, in bytes: after the first life and at the end,
+    """Findings of a run. Memory is the server's own, in bytes: after the first life and at the end,
     when no guest but the bystander is there, and the most in between."""
 
     accesses: int

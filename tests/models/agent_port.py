@@ -85,7 +85,7 @@ class AgentPort:
         return [int(pid) for pid in listed.split()]
 
     def complaints(self) -> str:
-        """What the agent printed: nothing, unless it has a mistake."""
+        """Return what the agent printed: nothing, unless it has a mistake."""
         self._errors.seek(0)
         return self._errors.read().decode()
 

@@ -89,7 +89,7 @@ class Sender:
         self.log.record(A, Kind.BLUEFLAME, 0, 0, len(entry), entry, What.SQ_WQE, QPN)
 
     def carry_out(self, length: int, *, inline: bool, announced: bool = False) -> None:
-        """What follows once the device has the entry."""
+        """Record what follows once the device has the entry."""
         record = self.log.record
         if not inline:
             record(A, Kind.DMA_READ, 0, DATA, length, bytes(64), What.PAYLOAD, QPN)

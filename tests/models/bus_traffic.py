@@ -47,7 +47,7 @@ def _config_write(log: FileLog, device: int, offset: int, data: bytes) -> None:
 
 
 def adapter(log: FileLog, number: int) -> None:
-    """What crosses the bus of an adapter that sends, receives and interrupts."""
+    """Record what crosses the bus of an adapter that sends, receives and interrupts."""
     a = log.device("a")
     log.record(a, Kind.MMIO_READ, 0, 0x80698, 4, b"\0\0\0\1")
     log.record(a, Kind.MMIO_WRITE, 2, 0x2014, 4, bytes.fromhex("00004800"))

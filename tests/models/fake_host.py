@@ -103,11 +103,11 @@ class FakeHost:
         return self._memory.view(address, length)
 
     def peek(self, address: int, length: int) -> bytes:
-        """What the guest sees, without an event."""
+        """Return what the guest sees, without an event."""
         return self._memory.read(address, length)
 
     def poke(self, address: int, data: bytes | bytearray) -> None:
-        """What the guest writes, without an event."""
+        """Write as the guest does, without an event."""
         self._memory.write(address, data)
 
     def run(self, seconds: float = 0.0) -> None:

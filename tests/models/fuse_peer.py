@@ -27,7 +27,7 @@ def packed(unique: int, opcode: int, node: int, body: bytes) -> bytes:
 
 
 def io(handle: int, offset: int, size: int) -> bytes:
-    """What reads and writes begin with."""
+    """Return what reads and writes begin with."""
     return wire.RW_IN.pack(handle, offset, size, 0, 0, 0, 0)
 
 
@@ -72,7 +72,7 @@ class FusePeer(ABC):
         return self.ask(Opcode.READ, node, io(handle, offset, size))
 
     def names(self, path: str, size: int = 4096) -> list[str]:
-        """What a directory lists besides itself and the one above."""
+        """Return what a directory lists besides itself and the one above."""
         node = self.lookup(path)
         handle = wire.OPEN_OUT.unpack(self.ask(Opcode.OPENDIR, node, bytes(8)))[0]
         found: list[str] = []

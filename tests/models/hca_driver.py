@@ -73,7 +73,7 @@ class Driver(CommandDriver):
         return self
 
     def init_mailbox(self) -> bytearray:
-        """What the stock driver says in INIT_HCA."""
+        """Return what the stock driver says in INIT_HCA."""
         return INIT_HCA.pack(
             version=2,
             flags=1,

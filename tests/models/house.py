@@ -55,7 +55,7 @@ def modules() -> dict[str, Path]:
 
 
 def texts() -> list[Path]:
-    """What may name a module in words: programs, pages, the Makefile, and scripts of the guests."""
+    """Return what may name a module in words: programs, pages, the Makefile, guests' scripts."""
     folders = ("device", "docs", "guest", "host_tools", "images", "tests")
     files = [path for folder in folders for path in (HOME / folder).rglob("*")]
     scripts = [path for path in (HOME / "images" / "guest").iterdir() if path.is_file()]
@@ -64,7 +64,7 @@ def texts() -> list[Path]:
 
 
 def imports(name: str, path: Path) -> Iterator[str]:
-    """What a module imports, by absolute name: `bluebridge.device.layout.pci`, `struct`."""
+    """Yield what a module imports, by absolute name: `bluebridge.device.layout.pci`, `struct`."""
     package = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]
     for node in _statements(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):

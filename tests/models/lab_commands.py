@@ -97,12 +97,12 @@ class Commands:
         )
 
     def ps(self) -> dict[str, Any]:
-        """What `ps --json` tells."""
+        """Return what `ps --json` tells."""
         told: dict[str, Any] = json.loads(self.good("ps", "--json"))
         return told
 
     def guest(self, name: str) -> dict[str, Any]:
-        """What `ps --json` tells of one guest."""
+        """Return what `ps --json` tells of one guest."""
         found = (guest for pair in self.ps()["pairs"] for guest in pair["guests"])
         return next(guest for guest in found if guest["name"] == name)
 

@@ -38,7 +38,7 @@ class Tool:
 
     @property
     def errors(self) -> str:
-        """What it printed on standard error so far."""
+        """Return what it printed on standard error so far."""
         return self._errors.read_text()
 
     def wait_until(self, condition: Callable[[], bool], what: str) -> None:

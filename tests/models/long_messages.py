@@ -108,7 +108,7 @@ RECEIVING = {
     SendOpcode.SEND_INVAL: RecvOpcode.SEND_WITH_INVALIDATE,
     SendOpcode.RDMA_WRITE_IMM: RecvOpcode.RDMA_WRITE_WITH_IMM,
 }
-"""What a receive says of what took it."""
+"""The result of a receive: what took it."""
 
 PUSHES = [SendOpcode.RDMA_WRITE, SendOpcode.RDMA_WRITE_IMM, SendOpcode.SEND, SendOpcode.SEND_IMM]
 

@@ -64,7 +64,7 @@ class Guest(BridgeGuest):
         return self._time
 
     def probe(self) -> None:
-        """What the driver does at its probe (gen4_init_ntb, ndev_init_isr)."""
+        """Do what the driver does at its probe (gen4_init_ntb, ndev_init_isr)."""
         self.write(0x18, 8, 0x2000000000000000)
         self.write(0x28, 8, 0x4000000000000000)
         self.write(0x10, 8, 0)

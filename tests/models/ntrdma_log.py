@@ -165,7 +165,7 @@ class Machine:
         return [region, pair, ready]
 
     def twin(self) -> dict[str, int]:
-        """What the response to the peer's QP_CREATE says."""
+        """Return what the response to the peer's QP_CREATE says."""
         base = self.base
         return {
             "recv_entries": base + RECEIVES,

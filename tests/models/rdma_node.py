@@ -40,7 +40,7 @@ Sge = tuple[int, int, int]
 
 @dataclass
 class TestQp:
-    """What a driver knows of its queue pair."""
+    """A queue pair as its driver knows it."""
 
     __test__ = False
 
@@ -308,7 +308,7 @@ class Pair:
         self.qb = self.b.create_qp(0x250, service, **more)
 
     def make_fabric(self) -> LocalFabric:
-        """What connects them."""
+        """Return what connects them."""
         return LocalFabric()
 
     def connect(self, rtr: dict[str, int] | None = None, rts: dict[str, int] | None = None) -> Self:

@@ -63,7 +63,7 @@ class ScriptedPort:
         for end in (self._driver, self._qemu):
             end.setblocking(False)
         self.swallow = b""
-        """What is never to arrive: the portion with these bytes gets lost, once."""
+        """Bytes that are never to arrive: the portion with them gets lost, once."""
         self.served = ServedPort(self._guest.fileno(), self.loop, Server(str(root)).operation)
         self.connection = AgentConnection("a", self._client)
 
@@ -153,7 +153,7 @@ class Host:
             self.result = error
 
     def end(self) -> Any:
-        """What came of it, once everything is let through; raised if it is an exception."""
+        """Return what came of it, once everything is let through; raised if it is an exception."""
         self._port.everything(lambda: not self._thread.is_alive())
         if isinstance(self.result, Exception):
             raise self.result
@@ -171,5 +171,5 @@ def scripted_port(root: Path) -> Iterator[ScriptedPort]:
 
 
 def session() -> bytes:
-    """What another host might have called its session."""
+    """Return what another host might have called its session."""
     return os.urandom(8)

@@ -65,7 +65,7 @@ class ServerProcess:
         return self.process.pid
 
     def text(self) -> str:
-        """What it has written to standard error so far."""
+        """Return what it has written to standard error so far."""
         return self.log.read_text(errors="replace")
 
     def held(self) -> list[str]:

@@ -59,7 +59,7 @@ class Socket:
     writer: str
     """Who can write to it."""
     good: tuple[bytes, ...]
-    """What a client sends that does nothing wrong; it waits for an answer to each."""
+    """Messages of a client that does nothing wrong; it waits for an answer to each."""
     answers: Callable[[bytes], bool]
     """Whether that is an answer to such a message."""
     serve: Callable[[Served], None]
@@ -145,11 +145,11 @@ def _find_library() -> None:
 
 
 class Requested(Exception):
-    """What a model raises because its client asks for it: no finding."""
+    """An error that a model raises because its client asks for it: no finding."""
 
 
 def _asked_for(call: Callable[[], T]) -> T:
-    """What `call` returns; its exception, whose frames hold guest memory, does not stay alive."""
+    """Return what `call` does; its exception, whose frames hold guest memory, does not stay."""
     with suppress(OSError, ValueError, TypeError, KeyError, OverflowError, DmaError):
         return call()
     raise Requested

@@ -42,7 +42,7 @@ class Place:
 
     @property
     def node(self) -> ast.AST:
-        """What stands there."""
+        """Return what stands there."""
         value = getattr(self.parent, self.field)
         found: ast.AST = value if self.index is None else value[self.index]
         return found
@@ -98,7 +98,7 @@ def apply(root: ast.AST, operation: str) -> None:
 
 
 def _pair(old: str, new: str) -> tuple[ast.AST, ast.AST]:
-    """What A and B are: two expressions, operators or statements."""
+    """Return what A and B are: two expressions, operators or statements."""
     for parsed in (_expression, _operator, _statement):
         with contextlib.suppress(SyntaxError):
             return parsed(old), parsed(new or old)

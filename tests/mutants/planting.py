@@ -19,7 +19,7 @@ from tests.mutants.table import ROOT, Defect, rows
 NAME = "BLUEBRIDGE_PLANTED"
 """The environment variable that has a defect's name in processes that a test starts."""
 _INSIDE = ("__wrapped__", "__func__", "fget", "fset", "func")
-"""What wrappers call the function that they hold."""
+"""The names by which wrappers call the function that they hold."""
 CHILDREN = Path(__file__).parent / "children"
 """The folder of the `sitecustomize` that plants it there."""
 

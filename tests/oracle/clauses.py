@@ -1,4 +1,4 @@
-"""What must follow in a history, and the clause of docs/clauses.md that is broken if it does not.
+"""The checker of a history, which names the clause of docs/clauses.md that is broken.
 
 Clauses are named as the first column of the page does, by section and word.
 """
@@ -26,7 +26,7 @@ def holds(condition: object, clause: str, text: object) -> None:
 
 
 class Due(Generic[What]):
-    """What must come, in this order, each with the clause that asks for it."""
+    """Entries that must come, in this order, each with the clause that asks for it."""
 
     def __init__(self, unasked: str) -> None:
         self._queue: deque[tuple[What, str]] = deque()

@@ -16,7 +16,7 @@ Span = tuple[int, int]
 
 
 class Fault(Exception):
-    """What was asked for is not permitted; the text is a clause, or nothing."""
+    """An error for a request that is not permitted; the text is a clause, or nothing."""
 
 
 def permit(condition: object, clause: str = "") -> None:

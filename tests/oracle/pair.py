@@ -89,7 +89,7 @@ class Pair:
         raise NotImplementedError
 
     def advance(self) -> None:
-        """What happens without a message."""
+        """Take a step that needs no message."""
         raise NotImplementedError
 
     def transits(self, opcode: Opcode, values: Mapping[str, int], *, drains: bool = False) -> bool:

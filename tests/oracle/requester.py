@@ -1,4 +1,4 @@
-"""What a requester may send, and when its work is complete (InfiniBand vol. 1, 9.7.5 and 9.9.2)."""
+"""A requester: what it may send, when its work is complete (InfiniBand vol. 1, 9.7.5, 9.9.2)."""
 
 from __future__ import annotations
 

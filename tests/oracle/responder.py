@@ -1,4 +1,4 @@
-"""What must follow from a request that arrives (InfiniBand vol. 1, 9.7.4)."""
+"""Consequences of a request that arrives (InfiniBand vol. 1, 9.7.4)."""
 
 from __future__ import annotations
 

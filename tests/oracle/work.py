@@ -1,4 +1,4 @@
-"""What software asks of a queue pair, and what it is told."""
+"""Requests of software to a queue pair, and the completions that it is told."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ RETURNING = frozenset((Op.READ, *ATOMICS))
 """Operations whose answer brings data."""
 WRITES = frozenset((Op.WRITE, Op.WRITE_IMM))
 UNRELIABLE = frozenset((Op.SEND, Op.SEND_IMM, *WRITES))
-"""What UC carries."""
+"""The operations that UC carries."""
 
 
 class Sge(NamedTuple):

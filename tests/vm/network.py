@@ -61,7 +61,7 @@ def serve_iperf3(server: Vm) -> None:
 
 
 def iperf3(client: Vm, server: Vm, *options: str, seconds: int = 3) -> dict[str, Any]:
-    """What `iperf3 --json` says on the client."""
+    """Return what `iperf3 --json` says on the client."""
     serve_iperf3(server)
     words = ["iperf3", "-c", address(server), "-t", str(seconds), "--json", *options]
     done = client.run(words, timeout=60 + seconds, check=False)

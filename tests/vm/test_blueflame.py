@@ -53,7 +53,7 @@ def run(pair: Pair, words: str, size: int) -> list[Transfer]:
 
 
 def kinds(transfer: Transfer) -> list[tuple[str, int, int]]:
-    """What crossed the buses, as an analyzer names it: what for, bytes, stores of it.
+    """Return what crossed the buses, as an analyzer names it: what for, bytes, stores of it.
 
     Without what a small completion queue causes now and then: it is full as far as the adapter
     knows, which looks up how far software has read.
@@ -123,7 +123,7 @@ def _now(pair: Pair) -> float:
 
 
 def _entries(pair: Pair, began: float, count: int) -> list[Event]:
-    """What guest b sent through BlueFlame since then: at least so many entries."""
+    """Return what guest b sent through BlueFlame since then: at least so many entries."""
     deadline = time.monotonic() + 10
     while True:
         found = [

@@ -16,7 +16,7 @@ from tests.vm.conftest import BOOT_SECONDS
 pytestmark = pytest.mark.timeout(2 * BOOT_SECONDS)
 
 IMPATIENT = Patience(ready=2.0, end=4.0)
-"""What is never going to happen is not waited for as long as in a run."""
+"""Waits shorter than a run's, since nothing is going to happen."""
 
 
 @pytest.fixture(scope="module")

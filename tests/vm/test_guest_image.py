@@ -1,4 +1,4 @@
-"""What the guest's root promises: the stock RDMA programs start, modules can be loaded."""
+"""Tests of what the guest's root promises: the stock RDMA programs start, modules can be loaded."""
 
 from __future__ import annotations
 

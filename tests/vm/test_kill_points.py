@@ -71,7 +71,7 @@ class Start:
 
 
 class Chain:
-    """What the points have in common: a registry, and the pair that one leaves to the next."""
+    """The shared state of the points: a registry, and the pair that one leaves to the next."""
 
     def __init__(self, bluebridge: Commands) -> None:
         self.bluebridge = bluebridge
@@ -172,7 +172,7 @@ class Busy:
     command: tuple[str, ...]
     """A `bluebridge` command; none for an idle pair."""
     sign: str = ""
-    """What its output says once it is under way."""
+    """The line of its output that says that it is under way."""
     until: str = ""
     """A shell line for guest a that ends once it is under way."""
 

@@ -82,12 +82,12 @@ def _serve_by_krping(own: Host, options: str) -> None:
 
 
 def _served(own: Host) -> dict[str, Any]:
-    """What the krping server says in the end."""
+    """Return what the krping server says in the end."""
     return _result(own.finish(PATIENCE)[1])
 
 
 def _asks(own: Host, options: str, port: int = PORT) -> dict[str, Any]:
-    """What a krping client says in the end."""
+    """Return what a krping client says in the end."""
     return _result(own.run(_krping(f"client,addr={KERNEL},port={port},{options}"), PATIENCE)[1])
 
 

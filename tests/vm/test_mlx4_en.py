@@ -268,7 +268,7 @@ def test_the_adapter_tests_itself(net: Pair) -> None:
 
 
 def _tested(machine: Vm) -> str:
-    """What the adapter's test says; its driver waits half a second for a frame that loops back."""
+    """Return the result of the adapter's test, which waits half a second for a looped frame."""
     for _ in range(5):
         said = machine.run("ethtool -t eth0 offline", timeout=60, check=False).text
         failed = re.findall(r"^(\w+) Test\s+[1-9]", said, re.MULTILINE)

@@ -111,7 +111,7 @@ MARKS = 40
 
 
 def ecn(pair: Pair, guest: str) -> dict[str, Any]:
-    """What `bluebridge show GUEST ecn` says of perftest's queue pair."""
+    """Return what `bluebridge show GUEST ecn` says of perftest's queue pair."""
     (item,) = ask(pair.server.tell, guest, KINDS["ecn"], None).items
     return item
 

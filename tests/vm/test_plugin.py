@@ -55,7 +55,7 @@ class Project:
         return {case.attrib["name"]: _outcome(case) for case in cases}
 
     def properties(self, test: str) -> dict[str, str]:
-        """What the report says of a test besides its outcome."""
+        """Return what the report says of a test besides its outcome."""
         cases = ElementTree.parse(self.folder / "report.xml").iter("testcase")
         (case,) = (case for case in cases if case.attrib["name"] == test)
         return {each.attrib["name"]: each.attrib["value"] for each in case.iter("property")}

@@ -62,7 +62,7 @@ def sessions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sessions]:
 
 @pytest.fixture(scope="module")
 def journal(request: pytest.FixtureRequest) -> Journal | None:
-    """What is kept of a run, if it is."""
+    """Return what is kept of a run, if it is."""
     folder = request.config.getoption("results")
     return Journal(folder) if folder else None
 

@@ -1,4 +1,4 @@
-"""What two guests do with a bridge of any model, so that its log can be looked at."""
+"""Two guests that use a bridge of any model, so that its log can be looked at."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Side(Protocol):
         """Ring the peer."""
 
     def rung(self) -> int:
-        """What the peer has rung."""
+        """Return what the peer has rung."""
 
     def clear(self, bits: int) -> None:
         """Forget it."""
@@ -111,7 +111,7 @@ class Switchtec:
         self.put("outbound_doorbell", 8, bits)
 
     def rung(self) -> int:
-        """What the peer has rung."""
+        """Return what the peer has rung."""
         return self.function.load(0, self.at("inbound_doorbell"), 8)
 
     def clear(self, bits: int) -> None:

@@ -30,7 +30,7 @@ GID = bytes.fromhex("fd00000000000000000000000000beef")
 
 @dataclass
 class End:
-    """What the other side must know of a queue pair and its memory; bytes in hexadecimal."""
+    """The facts of a queue pair and its memory for the other side; bytes in hexadecimal."""
 
     device: str
     qpn: int

@@ -49,7 +49,7 @@ class Lives:
                 self._heard.notify_all()
 
     def holdings(self) -> dict[str, int]:
-        """What the staying side has said last, once it says nothing more."""
+        """Return what the staying side has said last, once it says nothing more."""
         with self._heard:
             assert self._heard.wait_for(lambda: bool(self._said), SECONDS)
             while self._heard.wait(QUIET_SECONDS):

@@ -120,7 +120,7 @@ def is_send(event: Event) -> bool:
 
 
 def on_bus(events: list[Event]) -> list[str]:
-    """What a bus analyzer in both machines would show, stores of a kind counted."""
+    """Return what a bus analyzer in both machines would show, stores of a kind counted."""
     words = [f"{event.device} {text}" for event in events if (text := _word(event))]
     counted = ((text, len(list(same))) for text, same in groupby(words))
     return [text if count == 1 else f"{text} x{count}" for text, count in counted]

@@ -1,4 +1,4 @@
-"""What the server is built of: compiled or interpreted, it is one device; its libvfio-user."""
+"""Builds of the server: compiled or interpreted, it is one device; its libvfio-user."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ APART = ((0, 0, 2 * PAGE), (5, 4000, 5 * PAGE), (0, 0, 256 * PAGE), (77, 1, 299 
 
 
 def _session(folder: Path) -> list[tuple[object, ...]]:
-    """What a fixed sequence of bring-up, messages and a refusal leaves in the log.
+    """Return what a fixed sequence of bring-up, messages and a refusal leaves in the log.
 
     Without times: those of the records, and how long a command took. It ends where a client closes
     its adapter: the server sees in any order that one has left and what the other does next.

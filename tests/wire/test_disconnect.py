@@ -79,7 +79,7 @@ WITH_FILES = (VfioUserCommand.DMA_MAP, VfioUserCommand.SET_IRQS)
 
 @pytest.fixture
 def fd(request: pytest.FixtureRequest) -> Iterator[int]:
-    """What goes with a command that takes a descriptor."""
+    """Yield what goes with a command that takes a descriptor."""
     with eventfds(1) as (event,):
         memory = sealed_memory(PAGE)
         yield memory if "dma_map" in request.node.name else event

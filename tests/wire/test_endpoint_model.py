@@ -1,4 +1,4 @@
-"""What an endpoint does for its model, and what becomes of a model that fails."""
+"""Tests of what an endpoint does for its model, and what becomes of a model that fails."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def test_mailbox_that_is_no_memory(attacker: Context) -> None:
 
 
 def status_of(attacker: Context, opcode: Opcode, number: int, data: bytes) -> Status:
-    """What the firmware says to a command."""
+    """Return what the firmware says to a command."""
     try:
         attacker.adapter.commands.run(opcode, number, data=data)
     except FirmwareError as error:

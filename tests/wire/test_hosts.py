@@ -48,7 +48,7 @@ class Host:
             assert "Traceback" not in server.text(), server.text()
 
     def wires(self) -> list[str]:
-        """What the server says of its wire."""
+        """Return what the server says of its wire."""
         return hardware.tell(self.folder / "control", "wires")
 
 

@@ -155,7 +155,7 @@ def test_stores_and_copies_reach_the_peer_s_memory(
 
 
 def test_a_master_s_descriptors_may_lie_behind_a_window(setup: Setup) -> None:
-    """What reads and writes memory, here the engine, reaches the peer's by the same addresses."""
+    """The engine, which reads and writes memory, reaches the peer's by the same addresses."""
     setup.b.open_window(0, RAM, 0x2000)
     entry = DESCRIPTOR.pack(source=RAM, destination=RAM + 0x40, size=8, completion_write=1)
     setup.b.ram[0:64] = bytes(entry)

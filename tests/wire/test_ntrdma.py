@@ -92,7 +92,7 @@ def test_krping(another: Path) -> None:
 
 @pytest.mark.parametrize("dma", [True, False], ids=["ntb+dma", "ntb+cpu"])
 def test_the_peer_is_reloaded(another: Path, dma: bool) -> None:
-    """What waited for it is flushed; the next peer is found, and connections work again."""
+    """Requests that waited for it are flushed; the next peer is found, connections work again."""
     with ntrdma_pair.opened(another, "a", dma) as a:
         for turn in range(4):
             with ntrdma_pair.opened(another, "b", dma) as b:

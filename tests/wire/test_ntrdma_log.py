@@ -64,7 +64,7 @@ def _write(x: Player, y: Player) -> SendWr:
 
 
 def shown(capsys: pytest.CaptureFixture[str], log: Path, *words: str) -> list[str]:
-    """What `bluebridge log` prints."""
+    """Return what `bluebridge log` prints."""
     parser = argparse.ArgumentParser()
     cli.add_arguments(parser)
     assert cli.main(parser.parse_args([str(log), *words])) == 0

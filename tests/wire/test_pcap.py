@@ -1,4 +1,4 @@
-"""What a whole krping session left on the wire, read back from the capture."""
+"""Tests of what a whole krping session left on the wire, read back from the capture."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def probe(server: ServerProcess, path: Path) -> Iterator[Client]:
 
 
 def peek(probe: Client, address: int, expect: int = 0) -> bytes:
-    """What the device reads at a bus address."""
+    """Return what the device reads at a bus address."""
     probe.write(BAR0, 0x40, struct.pack("<Q", address))
     return probe.read(BAR0, 0x48, 8, expect=expect)
 

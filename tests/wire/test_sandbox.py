@@ -1,4 +1,4 @@
-"""What a device server that is ready can no longer do, and what it still does."""
+"""Tests of what a device server that is ready can no longer do, and what it still does."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def teller(folder: Path) -> Tell:
 
 
 def shown(folder: Path, name: str, kind: str, number: int | None = None) -> Answer:
-    """What `bluebridge show NAME KIND` would have."""
+    """Return what `bluebridge show NAME KIND` would have."""
     asked = None if number is None else hex(number)
     return ask(teller(folder), name, KINDS[kind], asked)
 

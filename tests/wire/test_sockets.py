@@ -1,4 +1,4 @@
-"""What anybody may do to any socket: who writes there next is served, and nothing stays open."""
+"""Abuse of any socket: who writes there next is served, and nothing stays open."""
 
 from __future__ import annotations
 

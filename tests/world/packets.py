@@ -311,7 +311,7 @@ def random_request(number: int, source: random.Random) -> SendWork:
 
 
 class Expected:
-    """What the verbs promise of requests carried out once each, in the order they were posted."""
+    """The promises of verbs for requests carried out once each, in the order they were posted."""
 
     def __init__(self, requests: list[SendWork]) -> None:
         remote = Remote()

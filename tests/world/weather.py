@@ -1,4 +1,4 @@
-"""What may befall whatever passes a link."""
+"""Faults that may befall whatever passes a link."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ class Section:
 
 
 Results = dict[str, Section]
-"""What docs/benchmarks.json holds, by the name of the section."""
+"""The contents of docs/benchmarks.json, by the name of the section."""
 
 
 def machine(accelerator: str) -> str:

@@ -1,4 +1,4 @@
-"""What this project's NTRDMA and a strict peer of version 0.1 do for each other."""
+"""This project's NTRDMA and a strict peer of version 0.1 serve each other."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ class Ring:
 
     @property
     def index(self) -> int:
-        """What the peer has stored behind the entries, or this side has."""
+        """Return what the peer has stored behind the entries, or this side has."""
         return int.from_bytes(self.view[self.capacity * self.size :][:4], "little")
 
     @index.setter
@@ -126,7 +126,7 @@ _RECEIVED = {SEND: RECV, SEND_INV: RECV_INV, SEND_IMM: RECV_IMM, WRITE_IMM: RECV
 
 
 class Completion(NamedTuple):
-    """What polling gives: `immediate` is 4 bytes as they crossed."""
+    """A result of polling: `immediate` is 4 bytes as they crossed."""
 
     handle: int
     op: int
@@ -136,7 +136,7 @@ class Completion(NamedTuple):
 
 
 class Host(Protocol):
-    """What queue pairs need of the port."""
+    """The port, as far as queue pairs need it."""
 
     back_end: BackEnd
     regions: dict[int, Region]
@@ -298,7 +298,7 @@ class Pair:
 
 
 class Twin:
-    """What this side knows of a queue pair of the peer, with the rings that it stores into."""
+    """A queue pair of the peer as this side knows it, with the rings that it stores into."""
 
     def __init__(self, host: Host, values: dict[str, int], bell: int) -> None:
         self.key, self.bell = values["key"], bell

@@ -1,1 +1,1 @@
-"""What tests of RNBD share; runs in guests, too."""
+"""Helpers of the tests of RNBD; they run in guests, too."""

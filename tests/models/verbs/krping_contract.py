@@ -1,4 +1,4 @@
-"""What krping does on every provider of verbs: it knows none of them."""
+"""Tests of krping on every provider of verbs: it knows none of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What RTRS does on every provider of verbs: it knows none of them."""
+"""Tests of RTRS on every provider of verbs: it knows none of them."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def test_a_damaged_frame_is_dropped(frame: Frame, data: st.DataObject) -> None:
 
 @given(st.integers(1, 200), payloads)
 def test_sync_is_found_behind_half_a_frame(cut: int, payload: bytes) -> None:
-    """What a guest from a snapshot sees: its host died within a frame, another one begins."""
+    """A guest from a snapshot sees it so: its host died within a frame, another one begins."""
     half = encode(OTHER, Kind.DATA, 1, payload + bytes(300))[: 32 + cut]
     reader = FrameReader(OTHER)
     sync = encode(SESSION, Kind.SYNC, 0)

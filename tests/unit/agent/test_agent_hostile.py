@@ -31,7 +31,7 @@ HELLO = {"protocol": PROTOCOL, "instance": "x", "channels": []}
 
 Answer = tuple[Kind, dict[str, Any] | bytes]
 Script = Callable[[dict[str, Any]], Iterator[Answer]]
-"""What the agent answers to a request."""
+"""Answers of the agent to a request."""
 
 
 class Hostile:

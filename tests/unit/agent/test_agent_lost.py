@@ -74,7 +74,7 @@ def test_a_host_that_was_gone_before_its_bytes_are_read(tmp_path: Path) -> None:
 
 
 def _lost(tmp_path: Path, work: Callable[[Agent], Any]) -> Any:
-    """What becomes of an operation whose OPEN reaches the agent after it ended the session."""
+    """Return the end of an operation whose OPEN reaches the agent after it ended the session."""
     with scripted_port(tmp_path) as port, mock.patch.object(connection, "_REPEAT", 0.1):
         host = Host(port, work)
         port.up()
@@ -140,7 +140,7 @@ def test_a_request_that_no_parser_survives_is_refused(tmp_path: Path) -> None:
 
 
 left = st.sampled_from(["nothing", "sync", "open", "half a header", "half a frame"])
-"""What an earlier host has left unread in the port, or a snapshot has kept there."""
+"""Bytes that an earlier host has left unread in the port, or a snapshot has kept there."""
 steps = st.lists(
     st.one_of(
         st.tuples(st.just("up"), st.sampled_from([1, 31, 33, 200, 4096, 1 << 20])),

@@ -178,7 +178,7 @@ Script = Callable[[socket.socket], object]
 
 @pytest.fixture
 def guest(tmp_path: Path) -> Iterator[Callable[[Script], Path]]:
-    """What plays a guest: a script gets the first connection to the socket that it returns."""
+    """Play a guest: a script gets the first connection to the socket that is returned."""
     path, threads = tmp_path / "sock", list[threading.Thread]()
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))

@@ -23,7 +23,7 @@ def no_complaints(port: AgentPort) -> Iterator[None]:
 
 
 class Screen:
-    """What a command has written to its terminal so far."""
+    """The text that a command has written to its terminal so far."""
 
     def __init__(self, command: Command) -> None:
         self.text = ""

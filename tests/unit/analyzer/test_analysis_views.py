@@ -48,7 +48,7 @@ def test_the_view_of_traffic_leads_to_events(log: Path, run: Run) -> None:
 
 
 def _rows(run: Run, *words: object) -> list[dict[str, Any]]:
-    """What a view prints as JSON lines."""
+    """Return what a view prints as JSON lines."""
     status, out, _ = run(*words, "--json")
     assert status == 0
     return [json.loads(line) for line in out.splitlines()]

@@ -149,7 +149,7 @@ def test_a_bad_expression_is_one_line_and_status_2(
 def test_watch_ends_when_the_event_comes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What was there before is not looked at; the command it prints shows what led there."""
+    """Events from before are not looked at; the command it prints shows what led there."""
     log = FileLog(tmp_path / "bus")
     a = log.device("a")
     answer(log, a, Syndrome.NAK_PSN)

@@ -94,7 +94,7 @@ class Log:
         return event
 
     def activities(self, *devices: str) -> list[Activity]:
-        """What they are, in the order in which each began."""
+        """Return what they are, in the order in which each began."""
         assembler = ActivityAssembler(devices)
         found = [each for event in self.events for each in assembler.feed(event)]
         return sorted([*found, *assembler.finish()], key=lambda each: each.number)

@@ -1,4 +1,4 @@
-"""What `bluebridge log` shows in a terminal, and what a pipe gets."""
+"""Tests of what `bluebridge log` shows in a terminal, and what a pipe gets."""
 
 from __future__ import annotations
 

@@ -24,14 +24,14 @@ WRITE, READ, SEND = WorkCode.WRITE, WorkCode.READ, WorkCode.SEND
 
 
 def shown(run: Run, folder: Path, *words: str) -> list[str]:
-    """What `bluebridge log` prints."""
+    """Return what `bluebridge log` prints."""
     said = run(folder, *words)
     assert said.status == 0
     return said.out.splitlines()
 
 
 def named(lines: list[str]) -> list[str]:
-    """What lines say of NTRDMA, without descriptors."""
+    """Return what lines say of NTRDMA, without descriptors."""
     return [
         line.partition("NTRDMA ")[2]
         for line in lines
@@ -269,7 +269,7 @@ def test_without_interrupts_and_answers(tmp_path: Path) -> None:
 
 
 def test_modelled_times(tmp_path: Path) -> None:
-    """What the peer does is after what reached it, the completion after that."""
+    """The peer acts after a message reached it, and the completion is after that."""
     pair = Pair(tmp_path)
     pair.post(WRITE, [8])
     pair.answer(WRITE, [8])

@@ -136,7 +136,7 @@ def test_a_log_without_messages(tmp_path: Path, run: Run) -> None:
 
 
 def test_a_log_whose_writer_was_killed(log: Path, tmp_path: Path, run: Run) -> None:
-    """What is whole is written, and the rest is mentioned."""
+    """All whole events are written, and the rest is mentioned."""
     segment = next(log.glob("events-*.bin"))
     segment.write_bytes(segment.read_bytes()[:-1])
     status, _, err = run(log, "--pcap", tmp_path / "file")

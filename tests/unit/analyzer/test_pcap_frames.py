@@ -49,7 +49,7 @@ WAYS = sorted(routes())
 
 
 def logged(folder: Path, messages: Sequence[Message], capture: int = 8192) -> list[WireMessage]:
-    """What the log says of `messages`."""
+    """Return what the log says of `messages`."""
     write_log(folder, messages, capture=capture)
     return [read_message(event) for event in LogReader(folder) if event.kind is Kind.WIRE]
 

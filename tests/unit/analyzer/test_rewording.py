@@ -75,7 +75,7 @@ def _log(folder: Path) -> Path:
 
 
 def _shown(log: Path, other: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[str]:
-    """What every view shows of a log, its conditions find, and its comparison with another."""
+    """Return what every view shows of a log, its conditions find, and its comparison."""
     words = [["--view", view] for view in VIEWS] + [["--no-polling"], ["--failed"], ["--json"]]
     words += [["--view", view, "--tree"] for view in ("table", "all", "wr", "bridge")]
     words += [["--view", view, "--json"] for view in VIEWS]

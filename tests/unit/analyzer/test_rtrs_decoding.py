@@ -81,7 +81,7 @@ class Wire:
         tap.send(port, Request(op, route, *qpns, 5, 1, len(data), views, immediate=immediate))
 
     def lines(self, **wanted: object) -> list[str]:
-        """What is said of each event, behind what is said without RTRS."""
+        """Return what is said of each event, behind what is said without RTRS."""
         self.log.flush()
         reader = LogReader(self.folder)
         chosen = Filter(**wanted)  # type: ignore[arg-type]
@@ -89,7 +89,7 @@ class Wire:
         return [json.loads(line)["decoded"] for line in shown]
 
     def last(self) -> str:
-        """What RTRS is said to be in the last message."""
+        """Return what RTRS is said to be in the last message."""
         said = self.lines()[-1]
         return said[said.index("RTRS") :] if "RTRS" in said else ""
 
@@ -109,7 +109,7 @@ def request(chunk: int, offset: int) -> int:
 
 
 def write(data: bytes, user: bytes) -> bytes:
-    """What a client writes into a chunk to have data written."""
+    """Return what a client writes into a chunk to have data written."""
     return data + user + bytes(rtrs.RDMA_WRITE.pack(type=2, usr_len=len(user)))
 
 

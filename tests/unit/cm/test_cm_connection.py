@@ -71,7 +71,7 @@ class Pair:
                 self.passive.handle(self.to_passive.pop(0))
 
     def lose(self) -> None:
-        """What is under way is lost, and both ends are told that their peer is."""
+        """Lose what is under way, and tell both ends that their peer is lost."""
         self.to_active.clear()
         self.to_passive.clear()
         self.active.peer_lost()
@@ -86,7 +86,7 @@ class Pair:
 
 
 def kinds(news: list[Notice]) -> list[EventType]:
-    """What was told."""
+    """Return what was told."""
     return [notice.type for notice in news]
 
 

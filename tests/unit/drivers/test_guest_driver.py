@@ -1,4 +1,4 @@
-"""What the guest driver writes into memory, without a device."""
+"""Tests of what the guest driver writes into memory, without a device."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ENTRY_SIZES = {
 
 
 def read_inline(data: bytes, offset: int) -> tuple[bytes, int]:
-    """What a device makes of inline segments, by the rules of MLX4's WQE format."""
+    """Return what a device makes of inline segments, by the rules of MLX4's WQE format."""
     payload = b""
     while offset + 4 <= len(data):
         word = int.from_bytes(data[offset : offset + 4], "big")

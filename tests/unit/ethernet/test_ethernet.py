@@ -197,7 +197,7 @@ def test_frames_wait_for_nobody_when_the_cable_is_out(pair: Pair) -> None:
 def test_buffers_of_an_mr_over_all_memory(
     pair: Pair, rights: int, length: int, pd: int, good: bool
 ) -> None:
-    """What mlx4_en has for its rings, and three that look like it, one of another domain."""
+    """A buffer as mlx4_en has for its rings, three that look like it, one of another domain."""
     node, key = pair.b, 0x7700
     entry = node.mpt(key, 0, length, 0, pd=pd, rights=rights, shift=0, physical=1)
     node.command(Opcode.SW2HW_MPT, bytes(entry), key >> 8)

@@ -45,7 +45,7 @@ def numbers(pair: Pair, target: int, count: int) -> list[int]:
 
 
 def statistics(node: Node) -> dict[str, int | bytes]:
-    """What ethtool -S shows of pauses."""
+    """Return what ethtool -S shows of pauses."""
     return FLOW_STATS.unpack(node.query(Opcode.DUMP_ETH_STATS, 1 << 12 | 1))
 
 

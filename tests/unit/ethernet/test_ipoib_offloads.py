@@ -221,7 +221,7 @@ def post_many_pieces(link: Link) -> QueuePair:
 
 
 def test_others_have_their_turn_within_a_large_send(link: Link) -> None:
-    """What does not fit the queue's share of time follows in the next turn of the loop."""
+    """The part beyond the queue's share of time follows in the next turn of the loop."""
     qp = post_many_pieces(link)
     sent = qp.traffic.tx_packets
     assert 0 < sent < SENDS * PIECES

@@ -60,7 +60,7 @@ def test_the_switch_answers_one_hop_away(wild: Subnet) -> None:
 
 
 def test_two_hops_lead_to_the_other_guest_and_back(wild: Subnet) -> None:
-    """What Linux `core/smi.c` does at both ends, step by step."""
+    """The test does as Linux `core/smi.c` does at both ends, step by step."""
     a, b = wild.a, wild.b
     a.send_mad(a.smi, PERMISSIVE, smp(SmpAttribute.NODE_INFO, path=b"\1\2"), 0)
     ((_, request),) = b.mads(b.smi)

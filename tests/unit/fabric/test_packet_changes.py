@@ -43,7 +43,7 @@ def packet(kind: str = "IPv4", ecn: int = ECT, *, roce: int = 2, vlan: int = NO_
 
 
 def arrived(net: Net, place: int = 0) -> WirePacket:
-    """What reached B, which an adapter takes: its lengths and check sums are right."""
+    """Return what reached B, which an adapter takes: its lengths and check sums are right."""
     message = net.b.got[place]
     assert isinstance(message, Frames)
     return read_packet(bytes(message.trains[0].frames[0]))

@@ -48,7 +48,7 @@ def frame(kind: bytes, text: str) -> bytes:
 
 
 def words(packet: WirePacket) -> tuple[int, int, int, bool, bytes]:
-    """What most packets are told apart by."""
+    """Return what most packets are told apart by."""
     return packet.opcode, packet.target_qpn, packet.psn, packet.ack, bytes(packet.payload)
 
 

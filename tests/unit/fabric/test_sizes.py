@@ -1,4 +1,4 @@
-"""What messages count as on their link: the lengths of the frames that they would be."""
+"""Tests of what messages count as on their link: the lengths of the frames that they would be."""
 
 from __future__ import annotations
 

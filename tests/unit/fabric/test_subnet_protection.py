@@ -255,7 +255,7 @@ KEY = 0x1122334455667788
 
 
 def disabling(port: int) -> bytearray:
-    """What takes the link of a port of the switch down."""
+    """Return what takes the link of a port of the switch down."""
     info = PORT_INFO.pack(physical_state=PHYSICAL_DISABLED)
     return smp(SmpAttribute.PORT_INFO, port, method=Method.SET, payload=info)
 

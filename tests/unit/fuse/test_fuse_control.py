@@ -104,7 +104,7 @@ def test_an_interrupt_that_comes_late_or_for_nobody(control: Control) -> None:
 
 
 def test_a_reader_in_pieces_sees_whole_lines(control: Control) -> None:
-    """What runs is looked at once, when the reading begins."""
+    """The running requests are looked at once, when the reading begins."""
     kernel, commands = control
     commands.running = [f"thread {number}" for number in range(9)]
     assert kernel.read(NAME, piece=7) == commands.read()

@@ -1,4 +1,4 @@
-"""What the atlas reads out of programs and kernels, how it judges, what its table and page say."""
+"""The atlas reads programs and kernels and judges them; its table and page say how."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is made of the commands' tables: the manual page, and completion as bash asks for it."""
+"""The manual page, and completion as bash asks for it, made of the commands' tables."""
 
 from __future__ import annotations
 

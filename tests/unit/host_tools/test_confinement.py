@@ -1,4 +1,4 @@
-"""What a QEMU that was taken over can still do to its host: the files that it was given."""
+"""A QEMU that was taken over reaches nothing of its host but the files that it was given."""
 
 from __future__ import annotations
 

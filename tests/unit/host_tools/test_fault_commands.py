@@ -33,7 +33,7 @@ class Lab:
         self.commands = ControlCommands({"a": self.pair.a.hca, "b": self.pair.b.hca}, rules)
 
     def tell(self, line: str) -> list[str]:
-        """What a client of the socket gets."""
+        """Return what a client of the socket gets."""
         *lines, last = self.commands.execute(line)
         if last != "ok":
             raise UsageError(last, "")
@@ -115,7 +115,7 @@ def test_programs_have_rules_for_a_while(lab: Lab) -> None:
 
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What `bluebridge link` tells the server of a guest `a`, which has rules on both guests."""
+    """Return what `bluebridge link` tells the server of a guest `a` with rules on both guests."""
     lines: list[str] = []
 
     def tell(guest: Guest, line: str) -> list[str]:

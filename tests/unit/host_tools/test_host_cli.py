@@ -77,7 +77,7 @@ def test_help_lists_every_command_in_its_group(capsys: pytest.CaptureFixture[str
 
 @pytest.mark.parametrize("words", [["ps"], ["--help"], ["--version"]])
 def test_short_commands_import_little(words: list[str], tmp_path: Path) -> None:
-    """What takes long to import is for the commands that need it."""
+    """Modules that take long to import are for the commands that need them."""
     code = (
         "import sys\n"
         "from bluebridge.host_tools import cli\n"

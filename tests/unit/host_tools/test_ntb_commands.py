@@ -1,4 +1,4 @@
-"""What `--ntb` asks for, and `bluebridge ntb demo`."""
+"""Tests of what `--ntb` asks for, and `bluebridge ntb demo`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is read in the tables of perftest's programs."""
+"""Tests of what is read in the tables of perftest's programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `bluebridge show` makes of the device server's rows: names, tables, differences."""
+"""Tests of what `bluebridge show` makes of the device server's rows: names, tables, differences."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def test_a_build_for_another_python_is_not_found(
 
 
 def test_a_build_without_its_library_is_not_used(source: Path) -> None:
-    """What a full disk, or somebody who cleans up, may leave."""
+    """Somebody who cleans up, or a full disk, may leave such a build."""
     folder = build(GROUP)
     (folder / f"{GROUP.library}{compiled.SUFFIX}").unlink()
     assert GROUP.build() is None

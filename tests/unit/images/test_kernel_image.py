@@ -54,7 +54,7 @@ def module(release: str) -> bytes:
 
 
 def modules(folder: Path, release: str, vermagic: str = "") -> Path:
-    """What `make modules_install INSTALL_MOD_PATH=folder` leaves there."""
+    """Return what `make modules_install INSTALL_MOD_PATH=folder` leaves there."""
     inside = folder / "lib/modules" / release
     (inside / "kernel").mkdir(parents=True)
     (inside / "modules.order").touch()

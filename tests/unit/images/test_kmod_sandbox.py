@@ -1,4 +1,4 @@
-"""What a build can reach in its sandbox, and that its processes end with build and caller.
+"""Tests of what a build can reach in its sandbox, and that its processes end with build and caller.
 
 The toolchain is this machine's own `/usr`, so that no artefact is needed.
 """

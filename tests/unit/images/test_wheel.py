@@ -156,7 +156,7 @@ def test_the_commands_of_an_installed_package(installed: Path, tmp_path: Path) -
 
 
 def _version(installed: Path) -> str:
-    """What the description of the installed package says."""
+    """Return what the description of the installed package says."""
     (metadata,) = installed.glob("bluebridge-*.dist-info/METADATA")
     lines = metadata.read_text().splitlines()
     return next(line.removeprefix("Version: ") for line in lines if line.startswith("Version: "))

@@ -110,7 +110,7 @@ def test_all_options() -> None:
     ],
 )
 def test_wrong_commands_get_one_line(command: str, reason: str) -> None:
-    """What is wrong, in one line."""
+    """One line says what is wrong."""
     with pytest.raises(OptionError) as caught:
         parse(command)
     assert reason in str(caught.value) and "\n" not in str(caught.value)

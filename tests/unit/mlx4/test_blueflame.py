@@ -153,7 +153,7 @@ def test_entries_in_the_ring_come_first() -> None:
 
 @pytest.mark.parametrize("page", [0, UAR_PAGE + 1, NUM_UARS - 1])
 def test_a_page_of_another_index_means_a_doorbell(page: int) -> None:
-    """What the first driver on System z did: all its entries went to the first page."""
+    """The first driver on System z did so: all its entries went to the first page."""
     sender = Sender()
     sender.store(sender.entry(), page=page)
     assert (sender.statuses(), sender.fetched()) == ([0], 1)

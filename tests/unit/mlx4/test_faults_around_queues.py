@@ -160,7 +160,7 @@ def test_a_gid_vanishes_and_comes_back(lab: Lab) -> None:
 
 
 def presence(lab: Lab) -> Presence:
-    """What of adapter a answers."""
+    """Return what of adapter a answers."""
     return lab.pair.a.host.presence
 
 
@@ -176,7 +176,7 @@ def test_a_function_resets_by_itself_or_goes_and_comes_back(lab: Lab) -> None:
 
 
 def answer(driver: Driver) -> bytes:
-    """What QUERY_DEV_CAP answers."""
+    """Return what QUERY_DEV_CAP answers."""
     driver.post(Opcode.QUERY_DEV_CAP, out_param=driver.mailbox_out)
     return driver.host.peek(driver.mailbox_out, QUERY_DEV_CAP.size)
 

@@ -31,7 +31,7 @@ NAMED = [
 ]  # fmt: skip
 
 HEAD = ("size", "id")
-"""What all steering rules begin with: read by its place."""
+"""The beginning of all steering rules: it is read by its place."""
 BY_POSITION = {
     "ATOMIC": "compare swap_add",
     "BIND": "flags1 flags2 new_rkey",

@@ -55,7 +55,7 @@ def filled(draw: st.DrawFn, table: Struct) -> bytearray:
 
 
 def complaints(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """What the device logged as its own failure."""
+    """Return what the device logged as its own failure."""
     return [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]
 
 

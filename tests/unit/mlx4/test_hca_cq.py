@@ -207,7 +207,7 @@ def test_overrun_breaks_the_queue_with_an_event(driver: Driver, ring: Ring) -> N
 
 
 def test_an_overrun_stops_the_queue_pairs_that_complete_there() -> None:
-    """What cannot be completed is not done: neither now nor on a later doorbell."""
+    """Work that cannot be completed is not done: neither now nor on a later doorbell."""
     pair = Pair(log_cq=2).connect()
     source, lkey = pair.a.memory(4096)
     target, rkey = pair.b.memory(4096)

@@ -1,4 +1,4 @@
-"""What a port tells: its cable (ethtool -m), its link modes, its interface counters."""
+"""Tests of what a port tells: its cable (ethtool -m), its link modes, its interface counters."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def opened() -> Driver:
 
 
 def request(method: int, register: int = PTYS_ID, **fields: int) -> bytes:
-    """What `mlx4_ACCESS_PTYS_REG` sends."""
+    """Return what `mlx4_ACCESS_PTYS_REG` sends."""
     values = {"port": 1, "protocol": PTYS_ETHERNET, **fields}
     head = ACCESS_REG.pack(constant=0x804, register=register, method=method, length=14)
     return bytes(head) + bytes(PTYS.pack(values))
@@ -115,7 +115,7 @@ def access(opened: Driver, method: int, **fields: int) -> dict[str, int | bytes]
 
 
 def speed(opened: Driver) -> int:
-    """What QUERY_PORT says."""
+    """Return what QUERY_PORT says."""
     return QUERY_PORT.get(opened.query(Opcode.QUERY_PORT, 1), "link_speed")
 
 

@@ -142,7 +142,7 @@ class Software:
         return self.rings.try_command(Opcode.MODIFY_CQ, context, CQN)[0]
 
     def move(self, log_size: int) -> None:
-        """What follows the command: unread entries are copied, one place further, as of their lap.
+        """Do what follows the command: copy unread entries, one place further, as of their lap.
 
         The doorbell record has the index of before until that is done.
         """

@@ -37,7 +37,7 @@ def stamp(done: Wc) -> int:
 
 
 def now(node: Node) -> int:
-    """What the adapter's clock shows."""
+    """Return what the adapter's clock shows."""
     return int.from_bytes(node.hca.bar_read(0, bar0.CLOCK_OFFSET, 8), "big")
 
 

@@ -126,7 +126,7 @@ def aliases(module: ast.Module) -> list[str]:
 
 
 def callbacks(module: ast.Module, names: set[str]) -> list[str]:
-    """What a module takes or keeps to call later, or makes for that."""
+    """Return what a module takes or keeps to call later, or makes for that."""
     found = []
     for each in ast.walk(module):
         if isinstance(each, ast.Lambda):

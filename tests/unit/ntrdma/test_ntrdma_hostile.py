@@ -75,7 +75,7 @@ class Liar:
 
     @property
     def lies(self) -> list[Callable[[], None]]:
-        """What it stores into memory."""
+        """Return what it stores into memory."""
         return [
             self.lie_in_a_command,
             self.lie_in_a_send,

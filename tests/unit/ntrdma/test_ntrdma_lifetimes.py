@@ -1,4 +1,4 @@
-"""What ends in NTRDMA's engine: queue pairs, regions, peers, the engine itself. Nothing leaks."""
+"""Ends in NTRDMA's engine: of queue pairs, regions, peers, the engine itself. Nothing leaks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one side of NTRDMA may do to the other, where both keep to the protocol."""
+"""Tests of what one side of NTRDMA may do to the other, where both keep to the protocol."""
 
 from __future__ import annotations
 

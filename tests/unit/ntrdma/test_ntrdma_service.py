@@ -1,4 +1,4 @@
-"""What runs an engine of NTRDMA: its thread, devices that go, what is given back when it ends."""
+"""The service around an engine of NTRDMA: its thread, devices that go, all that it gives back."""
 
 from __future__ import annotations
 
@@ -274,7 +274,7 @@ LARGE = 24 << 20
 
 
 def test_memory_of_flushed_work_is_its_users_although_the_peer_has_stood_still() -> None:
-    """What a peer that takes nothing has not taken when the port gives up, it never gets."""
+    """A peer that takes nothing never gets what it has not taken when the port gives up."""
     server = TcpTransport(HERE)
     with (
         NtrdmaDevice(server) as device,

@@ -1,4 +1,4 @@
-"""What a lie of NTRDMA's peer is answered with: a status, or the end of what is between the two."""
+"""A lie of NTRDMA's peer is answered with a status, or with the end of all between the two."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_a_command_is_refused(victim: Side, name: str) -> None:
 
 
 def test_a_queue_pair_is_made(victim: Side) -> None:
-    """What the refused ones differ from by one value."""
+    """The refused ones differ from this one by one value."""
     before = victim.engine.remote.count
     response = victim.engine.remote.execute(pair())
     assert layout.KEYED_RESPONSE.get(response, "status") == layout.OK
@@ -230,7 +230,7 @@ def fickle(machine: Machine, chance: random.Random) -> Iterator[None]:
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 1 << 32))
 def test_memory_that_changes_between_two_looks(seed: int) -> None:
-    """What is read once and checked is used: no exception, no memory that nobody may read."""
+    """Bytes that were read once and checked are used: no exception, no memory nobody may read."""
     liar = Liar(seed)
     liar.world.operations.clear()
     liar.world.poll = lambda number: None  # type: ignore[method-assign]  # it models the honest

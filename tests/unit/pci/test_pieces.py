@@ -118,7 +118,7 @@ def test_copies_are_those_of_byte_after_byte(
 
 
 def _copy(memory: Memory, target: list[Run], source: list[Run]) -> None:
-    """What a copy is to do: each stretch that is whole on both sides at once, in their order."""
+    """Return each stretch of a copy that is whole on both sides at once, in their order."""
     targets, sources = _bytes_of(target), _bytes_of(source)
     left, at = len(sources), 0
     while at < left:
@@ -154,7 +154,7 @@ def _move(memory: Memory, targets: list[tuple[int, int]], sources: list[tuple[in
 
 @FORMS
 def test_the_last_bytes_go_last(form: Callable[[], ModuleType]) -> None:
-    """What the first bytes overwrite of the last ones' source shows it."""
+    """The first bytes overwrite the source of the last ones, which shows it."""
     memory = bytearray(range(32))
     view = memoryview(memory)
     form().copy([view[8:32]], [view[0:24]])

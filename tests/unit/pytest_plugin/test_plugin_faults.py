@@ -13,7 +13,7 @@ pytest_plugins = ["pytester"]
 
 @pytest.fixture
 def lines() -> list[str]:
-    """What the server was told."""
+    """Return what the server was told."""
     return []
 
 

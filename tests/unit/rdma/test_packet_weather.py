@@ -37,7 +37,7 @@ SEEDS = 1000
 @pytest.mark.worlds
 @pytest.mark.parametrize("first", range(0, SEEDS, SEEDS // 4))
 def test_weather(first: int) -> None:
-    """What the verbs promise holds whatever happens to frames; the ICRC catches most damage."""
+    """The promises of verbs hold whatever happens to frames; the ICRC catches most damage."""
     some = range(first, first + SEEDS // 4)
     caught = seeds.each("packets", lambda seed: run(seed).icrc_errors, some)
     assert sum(caught) > len(caught)
@@ -75,7 +75,7 @@ def test_answers_count_messages_in_the_order_in_which_they_go_out() -> None:
 
 
 def test_requests_wait_while_many_answers_are_due() -> None:
-    """What is carried out is never far ahead of its answers, and little of it in one turn."""
+    """Execution is never far ahead of its answers, and little is carried out in one turn."""
     link, count, burst = Link(0, CALM), 1000, 32
     responder, psn, va = link.responder, link.responder.expected, READABLE * 2 - 8
     memory = link.remote.memory
@@ -184,7 +184,7 @@ def test_order_of_opcodes() -> None:
 
 
 def test_acknowledgements_are_joined() -> None:
-    """What is acknowledged while answers wait leaves as one packet, of the last PSN."""
+    """Acknowledgements that come due while answers wait leave as one packet, of the last PSN."""
     link = Link(0, CALM)
     first = link.responder.expected
     for place in range(3):

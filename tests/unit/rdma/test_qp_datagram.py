@@ -102,7 +102,7 @@ def sent_routes(pair: Pair) -> list[Route]:
 
 
 def _told(pair: Pair, segment: bytes) -> tuple[int, int, int]:
-    """What a completion tells of a datagram: whether it came with a tag, PCP, VLAN."""
+    """Return what a completion tells of a datagram: whether it came with a tag, PCP, VLAN."""
     target, key = pair.b.memory(4096)
     pair.post_recv([(key, target, 200)])
     pair.post_send(SendOpcode.SEND, segment + inline(b"tagged?"))
@@ -208,7 +208,7 @@ def test_group_reaches_its_members(pair: Pair) -> None:
 
 
 def mad_headers(a: Node, b: Node, payload: int) -> bytes:
-    """What mlx4_ib puts in front of a MAD on RoCE v1: 74 bytes."""
+    """Return what mlx4_ib puts in front of a MAD on RoCE v1: 74 bytes."""
     length = 12 + 8 + payload + 4
     grh = GRH.pack(
         version=6, payload_length=length, next_header=0x1B, hop_limit=64, sgid=a.gid, dgid=b.gid
@@ -269,7 +269,7 @@ def test_unreliable_connection() -> None:
 
 @pytest.mark.parametrize("service", [ServiceType.UC, ServiceType.UD])
 def test_a_failed_send_without_reliability_leaves_the_receive_side_alone(service: int) -> None:
-    """What is posted is flushed until SQERR2RTS."""
+    """Posted work is flushed until SQERR2RTS."""
     pair, to_b, to_a = Pair(service, rq_shift=6), b"", b""
     if service == ServiceType.UC:
         pair.connect()

@@ -126,7 +126,7 @@ def test_a_peer_that_comes_late_is_reached() -> None:
 def request(
     pair: Pair, psn: int, op: Op = Op.WRITE, packets: int = 1, **more: Any
 ) -> list[Response]:
-    """What B answers to a request with a PSN of our choice, as A would send it."""
+    """Return what B answers to a request with a PSN of our choice, as A would send it."""
     answers: list[Response] = []
     qp = pair.a.adapter.qps.get(pair.qa.qpn)
     assert qp is not None

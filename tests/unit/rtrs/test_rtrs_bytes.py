@@ -1,4 +1,4 @@
-"""What the engines send, against bytes written down from the kernel's rtrs-pri.h."""
+"""Tests of what the engines send, against bytes written down from the kernel's rtrs-pri.h."""
 
 from __future__ import annotations
 

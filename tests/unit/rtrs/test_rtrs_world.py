@@ -33,7 +33,7 @@ def test_worlds_with_faults() -> None:
     ids="-".join,
 )
 def test_worlds_with_few_kinds_of_faults(faults: tuple[str, ...]) -> None:
-    """What seldom meets in a world with all of them: each seed has it often."""
+    """Two faults that seldom meet in a world with all of them meet often in each seed."""
     name = f"rtrs --faults {','.join(faults)}"
     seeds.each(name, lambda seed: run(seed, faults), range(4))
 

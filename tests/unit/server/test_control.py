@@ -1,4 +1,4 @@
-"""What a person can do to the hardware: cables, faults, and the driver's way out of them."""
+"""Orders of a person to the hardware: cables, faults, and the driver's way out of them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def commands(driver: Driver) -> ControlCommands:
 
 
 def error_buffer(driver: Driver) -> bytes:
-    """What `poll_catas` reads."""
+    """Return what `poll_catas` reads."""
     words = range(bar0.CATAS_OFFSET, bar0.CATAS_OFFSET + bar0.CATAS_DWORDS * 4, 4)
     return b"".join(driver.hca.bar_read(0, at, 4) for at in words)
 

@@ -1,4 +1,4 @@
-"""What `make test` runs and what it leaves out; files that took long begin first."""
+"""Tests of what `make test` runs and what it leaves out; files that took long begin first."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def test_lines_without_a_release(tree: Path, capsys: pytest.CaptureFixture[str])
 
 
 def test_the_change_since_a_release(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What moved came to one room and went from another, whether it is committed or not."""
+    """A file that moved came to one room and went from another, committed or not."""
     _git(tree, "tag", "v1")
     (tree / "device/rdma/a.py").rename(tree / "device/b.py")
     _commit(tree)

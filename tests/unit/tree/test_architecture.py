@@ -90,7 +90,7 @@ def test_the_table_itself_has_no_circle() -> None:
     "name", sorted(name for name, room in ROOMS.items() if room.standard_library_only)
 )
 def test_rooms_that_need_nothing_installed(name: str) -> None:
-    """What runs in guests, and before there is an environment."""
+    """They run in guests, and before there is an environment."""
     found = {
         module: sorted(foreign)
         for module in OURS
@@ -107,7 +107,7 @@ def test_every_path_that_a_page_names_exists(page: Path) -> None:
 
 
 def started_by_an_old_name(text: str) -> list[str]:
-    """What starts a module of ours without `bluebridge.`: in a shell line or in a list of words."""
+    """Return the starts of a module of ours without `bluebridge.`, in a shell line or a list."""
     return [found[0].strip() for found in OLD_START.finditer(text)]
 
 

@@ -69,7 +69,7 @@ def test_nothing_is_loaded_from_outside(site: Path) -> None:
 
 
 def test_the_reference_has_what_programs_use(tmp_path: Path) -> None:
-    """What the Makefile asks for: interfaces with their texts."""
+    """The pages have the interfaces that the Makefile asks for, with their texts."""
     makefile = (HOME / "Makefile").read_text().replace("\\\n", " ")
     (names,) = re.findall(r"^API := (.*)$", makefile, re.MULTILINE)
     words = [sys.executable, "-m", "pdoc", "--docformat", "markdown", "-o", str(tmp_path)]

@@ -1,4 +1,4 @@
-"""What devices tell in the log: each call gives the fields of its fact."""
+"""Tests of what devices tell in the log: each call gives the fields of its fact."""
 
 from __future__ import annotations
 

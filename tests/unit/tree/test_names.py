@@ -39,7 +39,7 @@ class Class(NamedTuple):
 
 
 class Names:
-    """What the modules of the tree define."""
+    """The names that the modules of the tree define."""
 
     def __init__(self) -> None:
         self.paths = house.modules()

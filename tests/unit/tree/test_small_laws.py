@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Iterator
 from functools import cache
 from typing import NamedTuple
@@ -121,7 +122,7 @@ BROKEN = [
     (late_constants, "class A: ...\nB = 1\nC = A()\nD = C"),
     (bare_mixtures, "a = (b + c) & (d - (e | f))\na = b - (c) & d\na = (b) & (c - d)"),
 ]
-"""What breaks a law in its second line and nowhere else."""
+"""Texts that break a law in their second line and nowhere else."""
 
 
 @pytest.mark.parametrize("law", LAWS)
@@ -133,3 +134,18 @@ def test_law(law: str) -> None:
 @pytest.mark.parametrize(("law", "text"), BROKEN)
 def test_what_breaks_a_law_is_seen(law: Callable[[Module], Iterator[int]], text: str) -> None:
     assert list(law(Module("device/x.py", ast.parse(text), text))) == [2]
+
+
+def beginning_with_what(text: str) -> list[str]:
+    """Return the docstrings of a text that are no sentences, but begin with `What`."""
+    return re.findall(r'"{3}What\b.*', text)
+
+
+def test_docstrings_of_tests_do_not_begin_with_what() -> None:
+    found = {
+        str(path.relative_to(house.HOME)): broken
+        for path in (house.HOME / "tests").rglob("*.py")
+        if (broken := beginning_with_what(path.read_text(encoding="utf-8")))
+    }
+    assert found == {}
+    assert beginning_with_what('"' * 3 + "What a thing does.")

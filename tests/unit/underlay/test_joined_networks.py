@@ -58,7 +58,7 @@ class Network:
         self.underlay = Underlay(own, Tunnel(VNI, peers), self.fabric, self.fabric, loop)
 
     def report(self) -> list[str]:
-        """What the control socket says of the wire."""
+        """Return what the control socket says of the wire."""
         return self.underlay.report()
 
 

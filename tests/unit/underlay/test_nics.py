@@ -48,7 +48,7 @@ class Wire:
         return client
 
     def report(self) -> str:
-        """What the control socket says of the NIC."""
+        """Return what the control socket says of the NIC."""
         return self.nic.report()
 
 

@@ -40,7 +40,7 @@ class Browser:
         self._number = 0
         self._session: str | None = None
         self.errors: list[str] = []
-        """What went wrong in the page's scripts."""
+        """The errors of the page's scripts."""
         target = self._call("Target.createTarget", url="about:blank")["targetId"]
         told = self._call("Target.attachToTarget", targetId=target, flatten=True)
         self._session = told["sessionId"]

@@ -1,4 +1,4 @@
-"""What completes in NTRDMA's world, held against the model: order, status, and every byte."""
+"""Completions in NTRDMA's world, held against the model: order, status, and every byte."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Completing(Posting):
         assert wc.status in fitting, f"{operation} ended with {wc.status.name}"
 
     def _before(self, operation: Operation, wr_id: int) -> None:
-        """What was posted before on the same queue pair has succeeded, if it is not signaled."""
+        """Settle earlier work of the same queue pair: unsignaled, it has succeeded by now."""
         place = operation.number, operation.index
         earlier = [
             key

@@ -1,4 +1,4 @@
-"""What the memory of both sides of NTRDMA's world must hold, and the requests that change it."""
+"""The memory that both sides of NTRDMA's world must hold, and the requests that change it."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Operation:
     may_fail: bool = False
     """Whether a registration that it needs has been ended."""
     seen: bytes | None = None
-    """What the target held when its registration had ended, which gives it back."""
+    """The bytes of the target when its registration had ended, which gives it back."""
     done: bool = False
     orphan: bool = False
     """Whether the other side has died since, or has given its memory new bytes."""

@@ -1,4 +1,4 @@
-"""What applications of NTRDMA's world post: requests of all kinds, right ones and wrong ones."""
+"""Requests of applications in NTRDMA's world, of all kinds, right ones and wrong ones."""
 
 from __future__ import annotations
 

@@ -210,7 +210,7 @@ class Side:
         self.listed: bool | None = False
         """Whether the region of many ranges is registered; None while that changes."""
         self.listing: Operation | None = None
-        """What changes that."""
+        """The operation that changes it."""
         self.positions = chance.sample(range((pairs + 1) * SLOTS), (pairs + 1) * SLOTS)
         """Where in that region a slot is."""
         service = cast(Service, _Server(self.engine, clock))

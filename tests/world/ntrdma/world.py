@@ -25,7 +25,7 @@ ABSENCES = (0.0, 0.001, 0.5, 3.0, 12.0)
 
 
 class Death(Enum):
-    """What happens to a side."""
+    """An event that a side meets."""
 
     KILLED = auto()
     """Its process: what is in flight lands in part; the next one has the same memory."""

@@ -35,7 +35,7 @@ class Lost(AssertionError):
 
 
 def content(tag: int, sector: int) -> bytes:
-    """What write `tag` leaves in a sector."""
+    """Return what write `tag` leaves in a sector."""
     return _CONTENT.pack(tag, sector) * (SECTOR // _CONTENT.size)
 
 
@@ -53,7 +53,7 @@ def user_message(tag: int, sector: int, count: int, direction: Direction, paddin
 
 @dataclass
 class Disk:
-    """What outlives a server: sectors, and what is known of each write."""
+    """The store that outlives a server: sectors, and the fate of each write."""
 
     data: bytearray = field(
         default_factory=lambda: bytearray(b"".join(content(0, n) for n in range(SECTORS)))
@@ -143,7 +143,7 @@ _EXPECTED = {0, EIO, errno.ECONNABORTED}
 
 @dataclass
 class Truth:
-    """What each sector may contain: by write, the time of its failure, or None if it was told
+    """The writes each sector may contain: by write, the time of its failure, or None if it was told
     to have succeeded."""
 
     possible: list[dict[int, float | None]] = field(

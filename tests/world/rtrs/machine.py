@@ -66,7 +66,7 @@ class Network:
 
 
 class Machine(ABC):
-    """What client and server have in common. `upper` gets the actions for the layer above."""
+    """The common part of client and server. `upper` gets the actions for the layer above."""
 
     engine: Engine
 

@@ -158,7 +158,7 @@ _QUICK_OPTIONS = (
     "ib_write_bw -c RC -s 4096 -n 500 --cq-mod 1",
     "ib_send_bw -c XRC -s 4096 -n 200",
 )
-"""What else its users ask of it, on one size each, as the short run has it too."""
+"""Other things that users ask of it, on one size each, as the short run has it too."""
 _OPTIONS = (
     "ib_send_lat -c RC -s 64 -n 1000",
     "ib_send_lat -c UC -s 64 -n 1000",

@@ -1,4 +1,4 @@
-"""What every provider of verbs does alike: tests of `guest.verbs.interface`, by a fixture.
+"""Tests of `guest.verbs.interface` by a fixture: every provider of verbs passes them.
 
 A provider's test module subclasses `VerbsContract` and gives the fixture `devices`, two devices
 that reach each other. Both players have `SIZE` bytes of memory; `a` sends and `b` answers.

@@ -1,4 +1,4 @@
-"""What all parts of the contract use: two devices, and two players connected over them."""
+"""Fixtures of all parts of the contract: two devices, and two players connected over them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is refused, states of queue pairs, events, and the device itself."""
+"""Refusals, states of queue pairs, events, and the device itself."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from tests.models.verbs.player import SIZE, Player, fill, settle, untouched
 
 
 class Protection(OnDevices):
-    """What must be refused: the statuses of both sides, and that no byte moved."""
+    """A refusal that is expected: the statuses of both sides, and that no byte moved."""
 
     @pytest.mark.parametrize("opcode", [WrOpcode.RDMA_WRITE, WrOpcode.RDMA_READ])
     @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ class States(OnDevices):
     """The states of queue pairs: error, reset, and what is not allowed."""
 
     def test_error_flushes(self, pair: Pair) -> None:
-        """What is posted, and what is posted afterwards, unsignalled requests too."""
+        """Requests posted before and after the error are flushed, unsignalled ones too."""
         a, b = pair
         for n in range(3):
             b.receive(n)
@@ -291,7 +291,7 @@ class Events(OnDevices):
 
 
 class TheDevice(OnDevices):
-    """What the device says of itself, and its end."""
+    """Tests of what the device says of itself, and of its end."""
 
     def test_what_the_device_says_of_itself(self, devices: Devices) -> None:
         a, b = devices

@@ -1,4 +1,4 @@
-"""What all tests of the suite use."""
+"""Helpers of all tests of the suite."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def until_said(process: subprocess.Popen[str], text: str) -> None:
 
 
 def success(process: subprocess.Popen[str]) -> str:
-    """What it has printed since it was last read, when it has ended well."""
+    """Return what it has printed since it was last read, when it has ended well."""
     output, _ = process.communicate(timeout=SECONDS)
     assert process.returncode == 0, output
     return output

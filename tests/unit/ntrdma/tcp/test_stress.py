@@ -34,7 +34,7 @@ class Traffic:
         self._model = bytearray(LANE_BYTES - OURS)
         self._left: list[int] = []
         self._check: tuple[int, bytes] = 0, b""
-        """What the near memory must hold at an offset when the round is over."""
+        """The bytes that the near memory must hold at an offset when the round is over."""
 
     @property
     def busy(self) -> bool:
@@ -126,7 +126,7 @@ def test_memories_and_models_agree(near: tuple[NtrdmaDevice, int]) -> None:
 
 
 def test_the_peer_is_killed_in_the_midst_of_work(near: tuple[NtrdmaDevice, int]) -> None:
-    """What is under way is flushed, and the next process is found at the same place."""
+    """Requests under way are flushed, and the next process is found at the same place."""
     device, port = near
     for turn in range(5):
         lanes = [Lane(device) for _ in range(LANES)]
