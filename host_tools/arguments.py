@@ -193,6 +193,9 @@ GROUPS: dict[str, dict[str, Subcommand]] = {
             "what this machine has, what is missing, what mends it", f"{_COMMANDS}.doctor"
         ),
         "kernel": _one("the guests' kernel: choose one, build one", f"{_COMMANDS}.kernel"),
+        "bisect": _one(
+            "the revision from which a command fails", f"{_COMMANDS}.bisect", passes_on=True
+        ),
         "kmod": _one("build a module for the guest kernel", f"{_COMMANDS}.kmod", passes_on=True),
         "cache": _one("what set-up made, as one file for other machines", f"{_COMMANDS}.cache"),
         "cc": _one("build a C program for the guests", f"{_COMMANDS}.cc", passes_on=True),

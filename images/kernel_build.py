@@ -12,7 +12,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from bluebridge.images import kernel_config, kernel_needs, sandbox
+from bluebridge.images import kernel_config, kernel_needs, kernel_tree, sandbox
 from bluebridge.images.cache import Cache, file_digest, key_of
 from bluebridge.images.kmod import ERRORS, BuildFailed, scratch_folder
 from bluebridge.images.recipes.kernel_source import KernelToolsRecipe
@@ -56,12 +56,12 @@ def build(source: Path, debug: bool, cache: Cache, tools: KernelToolsRecipe) -> 
     with cache.lock(work.name):
         made = _make(source, debug, cache, tools, work)
         key = key_of(tree or _contents(made), identity)
-        return _remember(cache, debug, cache.ensure(name, key, lambda to: _keep(made, to)))
+        return _remember(cache, debug, cache.ensure(name, key, lambda to: _keep(source, made, to)))
 
 
 def check(source: Path) -> None:
     """Raise `ImageError` for a folder that is no kernel's source, or one that was built inside."""
-    if not all((source / name).exists() for name in ("Kbuild", "Kconfig", "arch/x86")):
+    if not is_source(source):
         raise ImageError(
             f"{source} is no source of Linux", "name the top folder of a kernel's tree"
         )
@@ -69,6 +69,11 @@ def check(source: Path) -> None:
         if (source / name).exists():
             mend = f"`make -C {source} mrproper`, or `up --kernel` with the kernel you built there"
             raise ImageError(f"{source} was built inside ({name} is there)", mend)
+
+
+def is_source(folder: Path) -> bool:
+    """Whether a folder is a kernel's tree."""
+    return all((folder / name).exists() for name in ("Kbuild", "Kconfig", "arch/x86"))
 
 
 def built(cache: Cache, debug: bool) -> Path | None:
@@ -112,7 +117,8 @@ def _tell_dropped(output: Path, debug: bool) -> None:
         say(f"this kernel does without {', '.join(dropped)}")
 
 
-def _keep(output: Path, folder: Path) -> None:
+def _keep(source: Path, output: Path, folder: Path) -> None:
+    kernel_tree.note(folder, source.resolve(), output)
     shutil.copyfile(output / "arch/x86/boot/bzImage", folder / "bzImage")
     shutil.copyfile(output / ".config", folder / "config")
     shutil.copyfile(output / "System.map", folder / "System.map")

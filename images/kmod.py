@@ -17,12 +17,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from bluebridge.images import sandbox
+from bluebridge.images import kernel_tree, sandbox
 from bluebridge.images.artefacts import Artefacts
 from bluebridge.images.cache import Cache
+from bluebridge.images.recipes.debian_kernels import USUAL, DebianKernel
+from bluebridge.images.recipes.kernel_source import KernelToolsRecipe
 from bluebridge.images.recipes.module_build import KbuildRecipe
 from bluebridge.images.report import ImageError, say
-from bluebridge.images.sandbox import copy_source, make_writable_by, plain_files, sandbox_path
+from bluebridge.images.sandbox import Bind, copy_source, make_writable_by, plain_files, sandbox_path
 
 ARGUMENT = re.compile(r"(?P<name>[A-Za-z_]\w*)\+?=|-j\d*$|-k$|--keep-going$")
 SET_HERE = {"M", "MO", "O", "KBUILD_EXTMOD", "KBUILD_EXTMOD_OUTPUT", "KBUILD_OUTPUT"}
@@ -65,27 +67,30 @@ def build(
     symvers: Sequence[Path] = (),
     readable: Sequence[Path] = (),
     artefacts: Artefacts | None = None,
+    kernel: DebianKernel | Path = USUAL,
 ) -> list[Path]:
     """Build the modules of `folder` and put the stripped `.ko` files into `output`.
 
     `make_arguments` are `NAME=VALUE` words (`CONFIG_X=m`, `KCFLAGS=...`). The symbols that the
     modules export are written to `output` as `FOLDER.symvers`, for `symvers` of another build.
+    `kernel` is one of Debian's, or the folder of one that `kernel_build` built here.
     `output` is created if it is missing; each file is replaced atomically, none on failure. Raises
     `BuildFailed` and other `ImageError`s.
     """
     request = check(folder, make_arguments, symvers, readable)
     launcher = sandbox.choose_launcher()
     artefacts = artefacts or Artefacts()
-    recipe = artefacts.for_kernel(KbuildRecipe)
-    compiler = artefacts.built(recipe)
+    compiler, headers, binds = _toolchain(artefacts, kernel)
     with scratch_folder(artefacts.cache) as root:
         sandbox.prepare(root)
         tree = _copy_in(request, root)
         for top in root.iterdir():
             if top.name not in sandbox.SYSTEM:
                 make_writable_by(top, launcher.uid)
-        command = _command(request, recipe.headers(), f"/{tree.relative_to(root)}")
-        done, printed = sandbox.run(launcher, compiler / "root", root, command)
+        for bind in binds:
+            (root / bind.inside).mkdir()
+        command = _command(request, headers, f"/{tree.relative_to(root)}")
+        done, printed = sandbox.run(launcher, compiler / "root", root, command, binds)
         files = plain_files(tree)
         modules = [path for path in files if path.suffix == ".ko"]
         _check_result(request, done, printed, modules)
@@ -93,6 +98,20 @@ def build(
         if tree / SYMVERS in files and (tree / SYMVERS).stat().st_size:
             names[tree / SYMVERS] = f"{request.folder.name}.symvers"
         return [path for path in deliver(names, output) if path.suffix == ".ko"]
+
+
+def _toolchain(
+    artefacts: Artefacts, kernel: DebianKernel | Path
+) -> tuple[Path, str, tuple[Bind, ...]]:
+    """Return a folder with a compiler's root, the kernel's build folder in it, and what it needs.
+
+    Raises `ImageError`.
+    """
+    if isinstance(kernel, DebianKernel):
+        recipe = artefacts.for_kernel(KbuildRecipe, kernel)
+        return artefacts.built(recipe), recipe.headers(), ()
+    tools = artefacts.built(KernelToolsRecipe(artefacts.cache, artefacts.packages))
+    return tools, "/build", kernel_tree.binds(kernel)
 
 
 def check(

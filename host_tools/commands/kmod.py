@@ -6,8 +6,12 @@ import argparse
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bluebridge.host_tools.errors import LabError, UsageError
+
+if TYPE_CHECKING:
+    from bluebridge.images.recipes.debian_kernels import DebianKernel
 
 _DESCRIPTION = """\
 Build the kernel modules of DIR (any kbuild folder) for the guest kernel. The build works on a
@@ -24,7 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = _DESCRIPTION
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.usage = (
-        "bluebridge kmod [-h] [-o DIR] [--symvers PATH] [--with DIR] DIR [-- NAME=VALUE ...]"
+        "bluebridge kmod [-h] [-o DIR] [--kernel KERNEL] [--symvers PATH] [--with DIR] DIR "
+        "[-- NAME=VALUE ...]"
     )
     parser.add_argument("folder", type=Path, metavar="DIR", help="the modules' source")
     parser.add_argument(
@@ -34,6 +39,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=Path(),
         metavar="DIR",
         help="where the modules go (default: the current folder)",
+    )
+    parser.add_argument(
+        "--kernel",
+        default="",
+        metavar="KERNEL",
+        help="a name of `bluebridge kernel list` (default: the kernel that guests have)",
     )
     parser.add_argument(
         "--symvers",
@@ -54,6 +65,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _kernel(name: str) -> DebianKernel | Path:
+    """Return the kernel to build for. Raises `UsageError` for one without a build tree here."""
+    from bluebridge.host_tools.lab import software
+
+    named = software.checked(name) if name else software.GuestSoftware().chosen().kernel
+    if (debian := software.debian_kernel(named)) is not None:
+        return debian
+    return software.image(named).parent
+
+
 def main(options: argparse.Namespace) -> int:
     """Build and print each module with its vermagic and dependencies; returns the exit status.
 
@@ -68,6 +89,7 @@ def main(options: argparse.Namespace) -> int:
             options.words,
             symvers=options.symvers,
             readable=options.readable,
+            kernel=_kernel(options.kernel),
         )
     for module in modules:
         fields = modinfo(module)

@@ -14,6 +14,8 @@ from bluebridge.images.recipes.debian_kernels import DEBIAN_KERNELS, USUAL, Debi
 
 KERNEL_VARIABLE, MODULES_VARIABLE = "BLUEBRIDGE_KERNEL", "BLUEBRIDGE_MODULES"
 """The kernel of guests for which no option names one: a name or a path; the folder of modules."""
+OVERLAY_VARIABLE = "BLUEBRIDGE_OVERLAY"
+"""The folder that lies over the root of guests for which no option names one."""
 BUILT = (MY, MY_DEBUG)
 CHOICE = "kernel"
 """The file, among the user's state, with the name that `bluebridge kernel use` was given."""
@@ -33,10 +35,12 @@ class GuestSoftware:
     """Names of more packages of Debian."""
 
     def chosen(self) -> GuestSoftware:
-        """Return it with the kernel of the environment, or of `kernel use`, where none is named.
+        """Return it with kernel and overlay of the environment, or the kernel of `kernel use`.
 
-        Raises `UsageError` for modules without a kernel.
+        What is named already stays. Raises `UsageError` for modules without a kernel.
         """
+        if self.overlay is None and (folder := os.environ.get(OVERLAY_VARIABLE)):
+            return replace(self, overlay=Path(folder).absolute()).chosen()
         if self.kernel:
             return self
         if self.modules is not None:
