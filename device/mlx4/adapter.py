@@ -150,9 +150,9 @@ class Adapter:
 
     def _attach_engines(self, qp: HcaPair) -> None:
         qp.responder = ReceiveEngine()
-        if qp.connected and self.config.features.packets:
+        if qp.connected and self.config.network.packets:
             qp.engine, qp.responder = (
-                PacketSender(qp, self.config.features.ack_timeout_factor),
+                PacketSender(qp, self.config.network.ack_timeout_factor),
                 PacketReceiver(qp),
             )
         elif qp.connected:

@@ -9,10 +9,7 @@ must be there before the first bridge, and the window cannot be closed.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 
 from bluebridge.device.buslog.writer import EventLog
 from bluebridge.device.dma import engine
@@ -22,15 +19,14 @@ from bluebridge.device.layout.ntb.models import BarSizes, BridgeModel
 from bluebridge.device.mlx4.armed_faults import ArmedFaults
 from bluebridge.device.mlx4.device import Hca
 from bluebridge.device.ntb.selection import shape_of
-from bluebridge.device.ntb.shape import TRAINING_SECONDS, BridgeLink, Bridging, Shape, identity_of
+from bluebridge.device.ntb.shape import BridgeLink, Bridging, Shape, identity_of
 from bluebridge.device.pci.config_space import capabilities
 from bluebridge.device.pci.function import ConfigRegister, Function
 from bluebridge.device.pci.host import Host
 from bluebridge.device.pci.loop import EventLoop
 from bluebridge.device.pyvfio_user import DmaRegion, MappedFile, Protection
-from bluebridge.device.server import option_table
 from bluebridge.device.server.named_faults import GuestBridge
-from bluebridge.device.server.options import BRIDGE_DEFAULTS, BridgeOptions
+from bluebridge.device.server.settings import FunctionSpec, ServerSettings
 from bluebridge.device.show import Tables, bridge_tables, engine_tables
 
 
@@ -63,25 +59,6 @@ class Alias:
             self._bridge.alias(self._bar, file)
 
 
-@dataclass(frozen=True, slots=True)
-class FunctionSpec:
-    """A function to serve: the name of its guest, and the path of its socket."""
-
-    name: str
-    socket: Path
-
-
-@dataclass(frozen=True, slots=True)
-class BridgeSpec:
-    """The bridges and DMA engines of a server: no bridge or a pair, and any number of engines."""
-
-    bridges: Sequence[FunctionSpec] = ()
-    engines: Sequence[FunctionSpec] = ()
-    options: BridgeOptions = BRIDGE_DEFAULTS
-    training: float = TRAINING_SECONDS
-    """Seconds for which the link trains before it is up."""
-
-
 class Hosts(dict[str, Host]):
     """The buses of all guests by guest name; a bus is made when it is first asked for."""
 
@@ -92,10 +69,13 @@ class Hosts(dict[str, Host]):
 class Bridges:
     """Serves endpoints and bridges; raises `ValueError` for other numbers of these than 0 or 2."""
 
-    def __init__(self, spec: BridgeSpec, hosts: Hosts, loop: EventLoop, events: EventLog) -> None:
+    def __init__(
+        self, spec: ServerSettings, hosts: Hosts, loop: EventLoop, events: EventLog, training: float
+    ) -> None:
+        """Serve what `spec` names; the link trains for `training` seconds before it is up."""
         if len(spec.bridges) not in (0, 2):
             raise ValueError("a bridge needs a peer: give --ntb twice, or not at all")
-        options, model = spec.options, spec.options.model
+        options, model = spec.bridge, spec.bridge.model
         shape = shape_of(model, BarSizes(options.bar_sizes), options.window_alias, options.hang_on)
         engines = {each.name for each in spec.engines}
         for each in spec.bridges:
@@ -113,7 +93,7 @@ class Bridges:
         self.engines: dict[str, list[DmaEngine]] = {each.name: [] for each in spec.engines}
         """The DMA engines of each guest that has some."""
         self._sides = [each.name for each in spec.bridges]
-        self.link = BridgeLink(loop.call_later, spec.training)
+        self.link = BridgeLink(loop.call_later, training)
         try:
             self.bridges = [
                 self._bridge(each, model, shape, shape.registers[side])
@@ -129,13 +109,13 @@ class Bridges:
         if self.bridges:
             self.bridges[0].join(self.bridges[1])
 
-    def _alias(self, spec: BridgeSpec) -> Iterator[Alias]:
+    def _alias(self, spec: ServerSettings) -> Iterator[Alias]:
         """Make each bridge map the memory of its peer's guest, which that guest's engine knows."""
         bridges = self.endpoints[: len(spec.bridges)]
         engines = self.endpoints[len(spec.bridges) :]
         lenders = {each.name: engine for each, engine in zip(spec.engines, engines, strict=True)}
         for bridge, peer in zip(bridges, reversed(spec.bridges), strict=True):
-            yield Alias(lenders[peer.name], bridge, spec.options.model.window_bars[1])
+            yield Alias(lenders[peer.name], bridge, spec.bridge.model.window_bars[1])
 
     def close(self) -> None:
         """Close the sockets of all endpoints."""
@@ -194,28 +174,3 @@ class Bridges:
             found = f"{name}-{number}"
         self._names.add(found)
         return found
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options for functions to serve and those of `BridgeOptions`, in one group."""
-    group = parser.add_argument_group("bridge")
-    for option, what in (("--ntb", "a side of the bridge; give two"), ("--dma", "a DMA engine")):
-        group.add_argument(
-            option, action="append", default=[], metavar="name=N,socket=PATH", help=what
-        )
-    option_table.add_arguments(BridgeOptions, group)
-
-
-def parse_function(option: str, text: str) -> FunctionSpec:
-    """Parse `name=a,socket=PATH`; raises `ValueError` with one line."""
-    values = option_table.pairs(option, text, "name", "socket")
-    return FunctionSpec(values["name"], Path(values["socket"]))
-
-
-def bridge_spec(arguments: argparse.Namespace) -> BridgeSpec:
-    """Return the bridges and engines that the options ask for; raises `ValueError`."""
-    return BridgeSpec(
-        [parse_function("--ntb", text) for text in arguments.ntb],
-        [parse_function("--dma", text) for text in arguments.dma],
-        option_table.of_arguments(BridgeOptions, arguments),
-    )

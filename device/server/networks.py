@@ -1,41 +1,25 @@
-"""The networks of a server, one per port for each link layer and number; what other hosts are."""
+"""The networks of a server, one per port for each link layer and number."""
 
 from __future__ import annotations
 
 import os
 import socket
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 from bluebridge.device.fabric.addresses import LinkLayer
 from bluebridge.device.fabric.interface import Fabric, Later
 from bluebridge.device.fabric.local import LocalFabric
+from bluebridge.device.fabric.settings import MESSAGES, NetworkSettings
 from bluebridge.device.fabric.subnet.fabric import SWITCH_GUID, InfinibandFabric
 from bluebridge.device.fabric.subnet.manager import SubnetManager, TrapSender
 from bluebridge.device.pci.loop import EventLoop, LoopTimer
-from bluebridge.device.server.options import Hosts
 
 REST_SECONDS = 1.0
 """Pause in seconds before a connection is taken that cannot be taken now."""
 
 NAME = "underlay"
 """The name in the log of what came from other hosts."""
-
-
-@dataclass(frozen=True, slots=True)
-class HcaSpec:
-    """An HCA to serve: its name in the log, its socket, its MAC address, its link layer.
-
-    Its ports are on the networks of number `network`: ports of the same number are connected if
-    their adapters have the same network number. A NIC is named likewise.
-    """
-
-    name: str
-    socket: Path
-    mac: bytes
-    link: LinkLayer = LinkLayer.ETHERNET
-    network: int = 0
 
 
 def log_name(name: str, port: int) -> str:
@@ -105,9 +89,7 @@ class Listener:
 class Networks:
     """The networks of `ports` ports for adapters with `links`: link layer and network number.
 
-    `managed` says whether the switch of an InfiniBand network has a subnet manager; otherwise
-    software in a guest has to be one, and the switch sends it traps. `later` calls an action after
-    so many seconds. A `trusting` network lets ports use each other's addresses.
+    `later` calls an action after so many seconds.
     """
 
     def __init__(
@@ -115,14 +97,11 @@ class Networks:
         links: Iterable[tuple[LinkLayer, int]],
         ports: int,
         later: Later,
-        *,
-        managed: bool,
-        trusting: bool = False,
+        settings: NetworkSettings = MESSAGES,
     ) -> None:
         self._networks = {
             (link, number): [
-                _network(link, number * ports + port, later, managed, trusting)
-                for port in range(ports)
+                _network(link, number * ports + port, later, settings) for port in range(ports)
             ]
             for link, number in sorted(set(links))
         }
@@ -140,22 +119,12 @@ class Networks:
         return self._networks[link, number]
 
 
-def _network(
-    link: LinkLayer, number: int, later: Later, managed: bool, trusting: bool
-) -> LocalFabric:
+def _network(link: LinkLayer, number: int, later: Later, settings: NetworkSettings) -> LocalFabric:
     if link is LinkLayer.ETHERNET:
-        return LocalFabric(trusting=trusting)
+        return LocalFabric(trusting=settings.trusting)
     fabric = InfinibandFabric(SWITCH_GUID + number)
-    if managed:
+    if settings.managed:
         SubnetManager(fabric, later)
     else:
         TrapSender(fabric, later)
     return fabric
-
-
-@dataclass(frozen=True, slots=True)
-class UnderlaySpec:
-    """The hosts to join, and the number of the VXLAN network."""
-
-    hosts: Hosts
-    vni: int

@@ -22,7 +22,8 @@ from bluebridge.device.fabric.local import LocalFabric
 from bluebridge.device.fabric.messages import Frames, Message, Train
 from bluebridge.device.layout.net.ethernet import HEADER_SIZE
 from bluebridge.device.pci.loop import EventLoop
-from bluebridge.device.server.networks import HcaSpec, Listener
+from bluebridge.device.server.networks import Listener
+from bluebridge.device.server.settings import HcaSpec
 from bluebridge.device.server.underlay import AGAIN_SECONDS, MOST_WAITING, TURN_SECONDS
 from bluebridge.device.underlay.tunnel import LONGEST, MAC_SIZE
 

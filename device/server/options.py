@@ -44,6 +44,7 @@ MOST_FACTOR: Final = 4.0
 """What the specification lets an acknowledge time-out last (InfiniBand vol. 1, 9.7.6.1.3)."""
 
 DEFAULT_VNI = 77
+LINKS = tuple(link.value for link in LinkLayer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +228,7 @@ class ServerOptions:
     link: str = option(
         LinkLayer.ETHERNET.value,
         "what the ports speak (default ethernet)",
-        choices=tuple(link.value for link in LinkLayer),
+        choices=LINKS,
     )
     sm: str = option(
         "builtin",
@@ -311,6 +312,13 @@ class ServerOptions:
         "give nothing up when ready: system calls, files and network stay those of the user who "
         "started it, for debuggers",
     )
+
+    @property
+    def link_layer(self) -> LinkLayer:
+        """What the ports speak; raises `ValueError` for a `link` that is none of `LINKS`."""
+        if self.link not in LINKS:
+            raise ValueError(f"--link {self.link} is no link layer")
+        return LinkLayer(self.link)
 
 
 DEFAULTS = ServerOptions()

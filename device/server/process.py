@@ -21,23 +21,20 @@ from bluebridge.device.layout import pci as layout
 from bluebridge.device.layout.mlx4 import bar0, uar
 from bluebridge.device.mlx4.board.product import product_of
 from bluebridge.device.mlx4.device import Gateway, Hca
-from bluebridge.device.mlx4.settings.config import PLAIN, Features, HcaConfig
+from bluebridge.device.mlx4.settings.config import HcaConfig
+from bluebridge.device.ntb.shape import TRAINING_SECONDS
 from bluebridge.device.pci.config_space import Bar, Identity, capabilities
 from bluebridge.device.pci.endpoint import Endpoint
 from bluebridge.device.pci.function import Function
 from bluebridge.device.pci.loop import EventLoop
 from bluebridge.device.pyvfio_user import interrupter
 from bluebridge.device.rdma.connected.packet_wire import PacketWire
-from bluebridge.device.server.bridges import Bridges, BridgeSpec, Hosts
+from bluebridge.device.server.bridges import Bridges, Hosts
 from bluebridge.device.server.control import ControlCommands, ControlSocket
-from bluebridge.device.server.networks import (
-    NAME,
-    HcaSpec,
-    Networks,
-    UnderlaySpec,
-    log_name,
-)
+from bluebridge.device.server.networks import NAME, Networks, log_name
 from bluebridge.device.server.nic import Nic
+from bluebridge.device.server.options import ServerOptions, between_hosts, hosts
+from bluebridge.device.server.settings import HcaSpec, ServerSettings
 from bluebridge.device.server.show_control import ShowCommands
 from bluebridge.device.server.underlay import Underlay
 from bluebridge.device.show import Tables, hca_tables, kept
@@ -65,33 +62,25 @@ BARS = (
 
 
 class Server:
-    """The devices of one process, and a socket for `control` if wanted.
+    """The devices of one process, and a socket for orders if wanted.
 
-    Raises OSError when a socket cannot be served, ValueError when a network has no room.
+    The link of a bridge trains for `training` seconds. Raises OSError when a socket cannot be
+    served, ValueError when a network has no room.
     """
 
     def __init__(
         self,
-        specs: list[HcaSpec],
+        settings: ServerSettings,
         events: EventLog,
-        features: Features = PLAIN,
-        control: Path | None = None,
-        bridges: BridgeSpec | None = None,
-        underlay: UnderlaySpec | None = None,
-        nics: Sequence[HcaSpec] = (),
+        training: float = TRAINING_SECONDS,
     ) -> None:
         self.loop = EventLoop()
         self._events = events
-        self._features = features
-        if features.packets and any(spec.link is not LinkLayer.ETHERNET for spec in specs):
+        self._features, self._network = settings.features, settings.network
+        links = [(spec.link, spec.network) for spec in settings.hcas]
+        if self._network.packets and any(link is not LinkLayer.ETHERNET for link, _ in links):
             raise ValueError("a wire of packets (--wire packets) needs ports on Ethernet")
-        self._networks = Networks(
-            [(spec.link, spec.network) for spec in specs],
-            features.ports,
-            self.loop.call_later,
-            managed=features.subnet_manager,
-            trusting=features.trusting,
-        )
+        self._networks = Networks(links, self._features.ports, self.loop.call_later, self._network)
         self._networks.decorate_switches(self._captured)
         self._open = ExitStack()
         """What is to be closed, the newest first."""
@@ -106,28 +95,29 @@ class Server:
         self._wires: list[Callable[[], list[str]]] = []
         """What tells of hosts on the other side of the wire, and of NICs, in lines."""
         self._nics: dict[str, Nic] = {}
-        self._hosts = Hosts() if bridges is not None else None
+        joined = settings.bridges or settings.engines
+        self._hosts = Hosts() if joined else None
         self._bridges: Bridges | None = None
         try:
-            if self._hosts is not None and bridges is not None:
-                self._bridges = Bridges(bridges, self._hosts, self.loop, events)
+            if self._hosts is not None:
+                self._bridges = Bridges(settings, self._hosts, self.loop, events, training)
                 self._open.callback(self._bridges.close)
                 for endpoint in self._bridges.endpoints:
                     self._show(endpoint, self._bridges.tables[endpoint.name])
-            for spec in specs:
+            for spec in settings.hcas:
                 self._add(spec)
-            if underlay is not None:
-                self._join(underlay)
-            for nic in nics:
+            if between_hosts(settings.options.wire):
+                self._join(settings.options)
+            for nic in settings.nics:
                 self._add_nic(nic)
-            if control is not None:
-                self._open.callback(self._control_socket(control).close)
+            if settings.control is not None:
+                self._open.callback(self._control_socket(settings.control).close)
         except BaseException:
             self.close()
             raise
 
     def _add(self, spec: HcaSpec) -> None:
-        config = HcaConfig(spec.name, spec.mac, link=spec.link, features=self._features)
+        config = HcaConfig(spec.name, spec.mac, spec.link, self._features, self._network)
         vectors = bar0.MSIX_VECTORS
         chain = capabilities(vectors, bar0.MSIX_TABLE_OFFSET, bar0.MSIX_PBA_OFFSET)
         identity = replace(IDENTITIES[spec.link], device=config.device_id)
@@ -155,11 +145,12 @@ class Server:
         endpoint.plug(hca)
         self._show(endpoint, hca_tables(hca, endpoint))
 
-    def _join(self, spec: UnderlaySpec) -> None:
+    def _join(self, options: ServerOptions) -> None:
         """Put other hosts on the network of the first ports."""
         network = self._networks.of(LinkLayer.ETHERNET)[0]
-        tunnel, cable = Tunnel(spec.vni, spec.hosts.peers), self._captured(network, NAME)
-        underlay = Underlay(spec.hosts.own, tunnel, network, cable, self.loop)
+        there = hosts(options.wire, options.underlay)
+        tunnel, cable = Tunnel(options.vni, there.peers), self._captured(network, NAME)
+        underlay = Underlay(there.own, tunnel, network, cable, self.loop)
         self._open.callback(underlay.close)
         self._wires.append(underlay.report)
 
@@ -198,7 +189,7 @@ class Server:
             self._captured(fabric, log_name(spec.name, port))
             for port, fabric in enumerate(networks, 1)
         ]
-        if not self._features.packets:
+        if not self._network.packets:
             return cables
         return [PacketWire(cable, self.loop.call_soon, self._packet_wires) for cable in cables]
 

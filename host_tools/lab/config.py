@@ -23,6 +23,11 @@ MAX_GUESTS = 8
 """The largest number of guests on one network of a device server."""
 _HOSTS_OF_A_SITE = 10
 """Labs on one wire between hosts have 10.9.0.1 and on, 10.9.0.11 and on, and so on."""
+_FIRST_MAC = 0x0002C9BB0001
+_FIRST_NIC_MAC = 0x525400000000
+_MACS_OF_A_SITE = 0x40000
+_MACS_OF_A_PAIR = 0x400
+"""Ports and nodes of an HCA take steps of 0x100 from its MAC (`HcaConfig.port_guid`)."""
 ADDRESSES = ("10.9.0.1/24", "10.9.0.2/24")
 """The addresses of a pair's network devices, which has a network of its own (`address`)."""
 NTRDMA_ADDRESSES = ("10.9.4.1/24", "10.9.4.2/24")
@@ -109,6 +114,16 @@ class LabConfig:
             return replace(self, site=hosts(self.options.wire, self.options.underlay).site)
         except ValueError as error:
             raise UsageError(str(error), "`bluebridge up --help` has the form") from None
+
+    def hca_mac(self, index: int) -> bytes:
+        """Return the MAC address of the HCA with that index in the device server, from 0."""
+        number = _FIRST_MAC + self.site * _MACS_OF_A_SITE
+        return (number + (self.number - 1) * _MACS_OF_A_PAIR + index).to_bytes(6, "big")
+
+    def nic_mac(self, index: int) -> bytes:
+        """Return the MAC address of the virtio NIC with that index in the device server, from 0."""
+        number = _FIRST_NIC_MAC + (self.site << 16 | self.number << 8 | index)
+        return number.to_bytes(6, "big")
 
     def host_number(self, name: str) -> int:
         """Return the last part of the addresses of guest `name`, unique among all joined labs."""

@@ -7,67 +7,29 @@ import select
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
 
-from bluebridge.device.server import option_table
-from bluebridge.device.server.options import DEFAULTS, ServerOptions
+from bluebridge.device.server.settings import ServerSettings
 from bluebridge.host_tools import processes
 from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.lab import hardware
 from bluebridge.images.cache import HOME
 
-_FIRST_MAC = 0x0002C9BB0001
-_FIRST_NIC_MAC = 0x525400000000
-_MACS_OF_A_SITE = 0x40000
-_MACS_OF_A_PAIR = 0x400
-"""Ports and nodes of an HCA take steps of 0x100 from its MAC (`HcaConfig.port_guid`)."""
-
-
-@dataclass(frozen=True)
-class ServerConfig:
-    """The devices that the server is asked to emulate."""
-
-    hcas: Mapping[str, Path]
-    """The socket that each HCA listens on, by the HCA's name."""
-    log: Path | None
-    """The folder of the bus log; None switches the log off."""
-    library: Path
-    """The path of libvfio-user.so."""
-    options: ServerOptions = DEFAULTS
-    """The options of the HCAs and of the bus log."""
-    more: tuple[str, ...] = ()
-    """Further arguments of `python -m bluebridge.device`: those of bridges, and the user's own."""
-    control: Path | None = None
-    """The path of the control socket, which `DeviceServer.tell` uses; None for no socket."""
-    nics: Mapping[str, Path] = field(default_factory=dict)
-    """The socket at which the server awaits each virtio NIC, by the guest's name."""
-    networks: Mapping[str, int] = field(default_factory=dict)
-    """The number of the network that each HCA is on, by the HCA's name; 0 for HCAs not named."""
-    pair: int = 1
-    """The number of the pair on this machine; no two pairs share MAC addresses or GUIDs."""
-    site: int = 0
-    """The number of the lab among those on one wire between hosts, none of which share any."""
-
-    def mac(self, index: int) -> str:
-        """Return the MAC address, as text, of the HCA with the given index in `hcas`, from 0."""
-        number = _FIRST_MAC + self.site * _MACS_OF_A_SITE
-        number += (self.pair - 1) * _MACS_OF_A_PAIR + index
-        return number.to_bytes(6, "big").hex(":")
-
-    def nic_mac(self, index: int) -> str:
-        """Return the MAC address, as text, of the virtio NIC with the given index, from 0."""
-        number = _FIRST_NIC_MAC + (self.site << 16 | self.pair << 8 | index)
-        return number.to_bytes(6, "big").hex(":")
-
 
 class DeviceServer:
     """`python -m bluebridge.device` as a child process."""
 
-    def __init__(self, config: ServerConfig, logs: Path) -> None:
-        """Prepare the server; its standard error goes to `server.log` in `logs`."""
-        self._config = config
+    def __init__(
+        self, settings: ServerSettings, library: Path, logs: Path, more: Sequence[str] = ()
+    ) -> None:
+        """Prepare the server; its standard error goes to `server.log` in `logs`.
+
+        `library` is the path of libvfio-user.so, `more` are further arguments of the user.
+        """
+        self._settings = settings
+        self._library = library
+        self._more = more
         self._messages = logs / "server.log"
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -78,21 +40,11 @@ class DeviceServer:
 
     def spawn(self) -> None:
         """Start the process without waiting until it is ready; main thread only."""
-        argv = [sys.executable, "-m", "bluebridge.device"]
-        for index, (name, path) in enumerate(self._config.hcas.items()):
-            words = f"name={name},socket={path},mac={self._config.mac(index)}"
-            network = self._config.networks.get(name, 0)
-            argv += ["--hca", f"{words},net={network}" if network else words]
-        for index, (name, path) in enumerate(self._config.nics.items()):
-            argv += ["--nic", f"name={name},socket={path},mac={self._config.nic_mac(index)}"]
-        if self._config.log is not None:
-            argv += ["--log", str(self._config.log)]
-        if self._config.control is not None:
-            argv += ["--control", str(self._config.control)]
-        env = {"PYVFIO_USER_LIBRARY": str(self._config.library), "PYTHONUNBUFFERED": "1"}
+        argv = [sys.executable, "-m", "bluebridge.device", *self._settings.words(), *self._more]
+        env = {"PYVFIO_USER_LIBRARY": str(self._library), "PYTHONUNBUFFERED": "1"}
         with self._messages.open("wb") as messages:
             self._process = processes.spawn(
-                [*argv, *option_table.words(self._config.options), *self._config.more],
+                argv,
                 env=env,
                 cwd=HOME,
                 stdout=subprocess.PIPE,
@@ -131,8 +83,8 @@ class DeviceServer:
 
         Raises `UsageError` with the server's objection, `LabError` when it does not answer.
         """
-        assert self._config.control is not None, "the server has no control socket"
-        return hardware.tell(self._config.control, line)
+        assert self._settings.control is not None, "the server has no control socket"
+        return hardware.tell(self._settings.control, line)
 
     def messages(self) -> str:
         """Return the text that the server has written to its standard error."""

@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from bluebridge.device.server.options import BRIDGE_DEFAULTS
+from bluebridge.device.server.settings import HcaSpec, ServerSettings
 from bluebridge.host_tools import processes
 from bluebridge.host_tools.errors import Progress, Reporter, UsageError, listed
 from bluebridge.host_tools.hosts.host import Host
@@ -30,7 +32,7 @@ from bluebridge.host_tools.lab.artefacts import (
 )
 from bluebridge.host_tools.lab.bring_up import BringUp
 from bluebridge.host_tools.lab.config import LabConfig
-from bluebridge.host_tools.lab.device_server import DeviceServer, ServerConfig
+from bluebridge.host_tools.lab.device_server import DeviceServer
 from bluebridge.host_tools.lab.guest_drivers import GuestDrivers
 from bluebridge.host_tools.lab.hardware import Hardware
 from bluebridge.host_tools.machine.qemu_arguments import NetworkBoot, Nic
@@ -129,12 +131,9 @@ class Pair:
                 self.hosts[name] = host
 
     def _start_server(self, stack: contextlib.ExitStack) -> None:
-        config = self._server_config()
-        self.server = DeviceServer(config, self.logs)
-        self._nics = {
-            name: Nic(path, config.nic_mac(index))
-            for index, (name, path) in enumerate(config.nics.items())
-        }
+        settings = self._server_settings()
+        self.server = DeviceServer(settings, self.library, self.logs, self.config.server_words)
+        self._nics = {nic.name: Nic(nic.socket, nic.mac.hex(":")) for nic in settings.nics}
         if self.config.serves:
             stack.callback(self.server.stop)
             self.server.spawn()
@@ -171,26 +170,26 @@ class Pair:
         up = f"guests {up} are up" if self.machines[1:] else f"guest {up} is up"
         self._progress(f"{up} ({how}, {self._artefacts.emulator.accelerator})")
 
-    def _server_config(self) -> ServerConfig:
+    def _server_settings(self) -> ServerSettings:
         folder, names = self.config.sockets or self.folder, self.config.names
         self.sockets = {name: root_ports.sockets(self.config, folder, name) for name in names}
-        self.hca_sockets = root_ports.hca_sockets(self.config, self.sockets)
         for path in (each for ports in self.sockets.values() for each in ports.values()):
             roots.check_socket_path(path)
             if not path.parent.is_dir():
                 raise UsageError(f"there is no folder {path.parent} for sockets", "make it first")
-        log = self.logs / "bus" if self.config.bus_log else None
-        return ServerConfig(
-            self.hca_sockets,
-            log,
-            self.library,
-            self.config.options,
-            (*root_ports.arguments(self.config, self.sockets), *self.config.server_words),
+        nics = [name for name in names if self.config.has_nic(name)]
+        return ServerSettings(
+            root_ports.hcas(self.config, self.sockets),
+            tuple(
+                HcaSpec(name, folder / f"nic-{name}.sock", self.config.nic_mac(index))
+                for index, name in enumerate(nics)
+            ),
+            root_ports.functions_at(root_ports.BRIDGE, self.sockets),
+            root_ports.functions_at(root_ports.ENGINE, self.sockets),
+            self.logs / "bus" if self.config.bus_log else None,
             self.folder / hardware.SOCKET,
-            {name: folder / f"nic-{name}.sock" for name in names if self.config.has_nic(name)},
-            root_ports.networks(self.config),
-            self.config.number,
-            self.config.site,
+            self.config.options,
+            self.config.bridge or BRIDGE_DEFAULTS,
         )
 
     def _machine(self, name: str) -> Vm:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from bluebridge.device.server import option_table
+from bluebridge.device.server.options import LINKS
+from bluebridge.device.server.settings import FunctionSpec, HcaSpec
+from bluebridge.host_tools.errors import UsageError
 from bluebridge.host_tools.hosts import functions
 from bluebridge.host_tools.hosts.functions import HostFunction
 from bluebridge.host_tools.lab.config import LabConfig
@@ -32,24 +34,31 @@ def hca_name(guest: str, number: int) -> str:
     return f"{guest}.{number}" if number else guest
 
 
-def hca_sockets(config: LabConfig, ports: Mapping[str, Mapping[int, Path]]) -> dict[str, Path]:
-    """Return the socket of each HCA by the HCA's name.
+def hcas(config: LabConfig, ports: Mapping[str, Mapping[int, Path]]) -> tuple[HcaSpec, ...]:
+    """Return the HCAs of all guests; those with one index share a network.
 
-    The first HCAs of all guests come first: hardware addresses follow from that order.
+    The first HCAs of all guests come first: hardware addresses follow from that order. Raises
+    `UsageError` for ports that speak nothing known.
     """
-    return {
-        hca_name(guest, number): ports[guest][HCAS[number]]
+    try:
+        link = config.options.link_layer
+    except ValueError as error:
+        raise UsageError(str(error), f"write {' or '.join(LINKS)}") from None
+    found = [
+        (hca_name(guest, number), ports[guest][HCAS[number]], number)
         for number in range(config.hcas if config.hca else 0)
         for guest in config.names
         if config.has_hca(guest)
-    }
+    ]
+    return tuple(
+        HcaSpec(name, path, config.hca_mac(index), link, number)
+        for index, (name, path, number) in enumerate(found)
+    )
 
 
-def networks(config: LabConfig) -> dict[str, int]:
-    """Return the network number of each HCA by its name: HCAs with one index share a network."""
-    return {
-        hca_name(guest, number): number for number in range(config.hcas) for guest in config.names
-    }
+def functions_at(port: int, ports: Mapping[str, Mapping[int, Path]]) -> tuple[FunctionSpec, ...]:
+    """Return what stands behind a root port of each guest that has something there."""
+    return tuple(FunctionSpec(name, paths[port]) for name, paths in ports.items() if port in paths)
 
 
 def sockets(config: LabConfig, folder: Path, name: str) -> dict[int, Path]:
@@ -71,14 +80,3 @@ def host_functions(ports: Mapping[int, Path]) -> list[HostFunction]:
         HostFunction(address(port), kinds.get(port, functions.HCA), path)
         for port, path in sorted(ports.items())
     ]
-
-
-def arguments(config: LabConfig, ports: Mapping[str, Mapping[int, Path]]) -> list[str]:
-    """Return the device server's arguments for the bridge."""
-    if config.bridge is None:
-        return []
-    words = option_table.words(config.bridge)
-    for option, port in (("--ntb", BRIDGE), ("--dma", ENGINE)):
-        for name, paths in ports.items():
-            words += [option, f"name={name},socket={paths[port]}"]
-    return words

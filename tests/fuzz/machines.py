@@ -50,7 +50,6 @@ class Adapters(guests.Machine):
             blueflame=bool(flags & BLUEFLAME),
             pro=bool(flags & PRO),
             large_cqes=bool(flags & LARGE_CQES),
-            trusting=bool(flags & TRUSTING),
         )
         fabrics = [self._fabric(flags) for _ in range(features.ports)]
         link = LinkLayer.INFINIBAND if flags & INFINIBAND else LinkLayer.ETHERNET

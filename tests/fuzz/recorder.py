@@ -173,7 +173,7 @@ def hca(tape: Tape, hca: Hca, bus: object, fabrics: object, config: Any) -> None
         machines.BLUEFLAME: features.blueflame,
         machines.PRO: features.pro,
         machines.LARGE_CQES: features.large_cqes,
-        machines.TRUSTING: features.trusting,
+        machines.TRUSTING: config.network.trusting,
         machines.LARGE_MEMORY: _size(bus) > 8 << 20,
     }
     tape.header[0] |= sum(bit for bit, wanted in bits.items() if wanted)

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from bluebridge.device.fabric.addresses import LinkLayer
 from bluebridge.device.fabric.interface import Fabric
 from bluebridge.device.fabric.local import LocalFabric
+from bluebridge.device.fabric.settings import MESSAGES, NetworkSettings
 from bluebridge.device.fabric.subnet.fabric import InfinibandFabric
 from bluebridge.device.layout.mlx4 import bar0
 from bluebridge.device.layout.mlx4.commands import Opcode, Status
 from bluebridge.device.mlx4.device import Hca
-from bluebridge.device.mlx4.settings.config import Features, HcaConfig
+from bluebridge.device.mlx4.settings.config import PLAIN, Features, HcaConfig
 from bluebridge.device.rdma.ports.port import Port
 from tests.models.fake_host import FakeHost
 from tests.models.watched_fabric import WatchedFabric
@@ -29,7 +30,8 @@ class CommandDriver:
         fabric: Fabric | None = None,
         mac: bytes = MAC,
         memory: int = 8 << 20,
-        features: Features | None = None,
+        features: Features = PLAIN,
+        network: NetworkSettings = MESSAGES,
         more_fabrics: Sequence[Fabric] = (),
     ) -> None:
         self.host = FakeHost(name, size=memory)
@@ -37,7 +39,7 @@ class CommandDriver:
         cable = fabric.fabric if isinstance(fabric, WatchedFabric) else fabric
         infiniband = isinstance(cable, InfinibandFabric)
         link = LinkLayer.INFINIBAND if infiniband else LinkLayer.ETHERNET
-        config = HcaConfig(name, mac, link=link, features=features or Features())
+        config = HcaConfig(name, mac, link, features, network)
         self.hca = Hca(self.host, [self.fabric, *more_fabrics], config)
         self.adapter = self.hca.adapter
         self.mailbox_in = self.host.allocate(4096)

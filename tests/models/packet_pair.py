@@ -7,6 +7,7 @@ from bluebridge.device.fabric.faults.stage import FaultRules
 from bluebridge.device.fabric.interface import FabricPort
 from bluebridge.device.fabric.local import LocalFabric
 from bluebridge.device.fabric.messages import Frames, Message
+from bluebridge.device.fabric.settings import NetworkSettings
 from bluebridge.device.layout.mlx4.commands import SetPort
 from bluebridge.device.layout.mlx4.contexts import ROCE_MODE_V2
 from bluebridge.device.layout.net.roce import BthOpcode
@@ -34,12 +35,13 @@ class PacketPair(Pair):
         self.watched = WatchedFabric(self.fabric)
         self.packets: list[WirePacket] = []
         self.reported: list[float] = []
-        features = Features(pro=True, packets=True, ack_timeout_factor=ack_timeout_factor)
+        pro = Features(pro=True)
+        network = NetworkSettings(packets=True, ack_timeout_factor=ack_timeout_factor)
         self.wires: list[PacketWire] = []
         PacketWire(self.watched, lambda act: self.a.host.call_soon(act), self.wires)
         PacketWire(self.watched, lambda act: self.b.host.call_soon(act), self.wires)
-        self.a = Node("a", 1, self.wires[0], features=features)
-        self.b = Node("b", 2, self.wires[1], features=features)
+        self.a = Node("a", 1, self.wires[0], features=pro, network=network)
+        self.b = Node("b", 2, self.wires[1], features=pro, network=network)
         for node in (self.a, self.b):
             node.set_port(SetPort.ROCE_ADDR, gid_table((node.gid, 2)))
         self.rules = FaultRules(self.a.host.call_later, EventLog())

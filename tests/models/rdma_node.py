@@ -9,6 +9,7 @@ from typing import Any, Self
 
 from bluebridge.device.fabric.interface import Fabric
 from bluebridge.device.fabric.local import LocalFabric
+from bluebridge.device.fabric.settings import MESSAGES, NetworkSettings
 from bluebridge.device.layout.mlx4 import uar
 from bluebridge.device.layout.mlx4.commands import Opcode, OptPar, SetPort
 from bluebridge.device.layout.mlx4.contexts import QPC, SRQC, WORK_RING_UNIT, ServiceType
@@ -23,7 +24,7 @@ from bluebridge.device.layout.mlx4.wqe import (
     SendOpcode,
 )
 from bluebridge.device.layout.net.roce import ipv4_gid
-from bluebridge.device.mlx4.settings.config import Features
+from bluebridge.device.mlx4.settings.config import PLAIN, Features
 from tests.models.hca_driver import UAR_PAGE, Driver, Ring, mac_of
 from tests.models.watched_fabric import WatchedFabric
 
@@ -99,7 +100,8 @@ class Node(Driver):
         number: int,
         fabric: Fabric,
         memory: int = 8 << 20,
-        features: Features | None = None,
+        features: Features = PLAIN,
+        network: NetworkSettings = MESSAGES,
         more_fabrics: Sequence[Fabric] = (),
     ) -> None:
         self.mac = mac_of(number)
@@ -110,6 +112,7 @@ class Node(Driver):
             mac=self.mac,
             memory=memory,
             features=features,
+            network=network,
             more_fabrics=more_fabrics,
         )
         self.start()

@@ -31,12 +31,11 @@ from bluebridge.device.pyvfio_user import ENVIRONMENT, Context
 from bluebridge.device.pyvfio_user._callbacks import library_log
 from bluebridge.device.pyvfio_user.constants import HEADER, VfioUserCommand
 from bluebridge.device.server import networks
-from bluebridge.device.server.bridges import BridgeSpec, FunctionSpec
 from bluebridge.device.server.control import ControlCommands, ControlSocket
-from bluebridge.device.server.networks import HcaSpec
 from bluebridge.device.server.nic import LENGTH, Nic
 from bluebridge.device.server.options import BridgeOptions
 from bluebridge.device.server.process import Server
+from bluebridge.device.server.settings import FunctionSpec, HcaSpec, ServerSettings
 from bluebridge.host_tools.keeper.control import Control
 from tests.models.endpoint_device import VECTORS, Puppet
 from tests.models.hca_driver import Driver, mac_of
@@ -199,18 +198,18 @@ def _serve_puppet(served: Served) -> None:
 
 
 def _serve_hcas(served: Served) -> None:
-    specs = [HcaSpec(name, served.folder / name, mac_of(at)) for at, name in enumerate("ab", 1)]
-    _adopt(served, Server(specs, EventLog()), [spec.socket for spec in specs])
+    hcas = (HcaSpec(name, served.folder / name, mac_of(at)) for at, name in enumerate("ab", 1))
+    settings = ServerSettings(tuple(hcas))
+    _adopt(served, Server(settings, EventLog()), settings.sockets)
 
 
 def _serve_bridges(options: BridgeOptions, served: Served) -> None:
     bridges, engines = (
-        [FunctionSpec(name, served.folder / f"{before}{name}") for name in "ab"]
+        tuple(FunctionSpec(name, served.folder / f"{before}{name}") for name in "ab")
         for before in ("", "dma-")
     )
-    spec = BridgeSpec(bridges, engines, options, training=0.0)
-    server = Server([], EventLog(), bridges=spec)
-    _adopt(served, server, [each.socket for each in (*bridges, *engines)])
+    settings = ServerSettings(bridges=bridges, engines=engines, bridge=options)
+    _adopt(served, Server(settings, EventLog(), training=0.0), settings.sockets)
 
 
 def _adopt(served: Served, server: Server, paths: list[Path]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bluebridge.device.fabric.addresses import LinkLayer
+from bluebridge.device.fabric.settings import MESSAGES, NetworkSettings
 from bluebridge.device.layout.mlx4.uar import LOG_BLUEFLAME_REGISTER
 from bluebridge.device.layout.pci import DEVICE_CONNECTX3, DEVICE_CONNECTX3_PRO
 
@@ -20,25 +21,17 @@ BLUEFLAME_REGISTERS = tuple(1 << log for log in range(7, 13))
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """The features that all HCAs of a server have or lack; raises `ValueError` on nonsense.
+    """The features that a card has or lacks; raises `ValueError` on nonsense.
 
     `blueflame`: QUERY_DEV_CAP advertises it (stores to its pages count either way), with registers
     of `blueflame_register` bytes, one of `BLUEFLAME_REGISTERS`; adapters have 512. `pro`: a
     ConnectX-3 Pro, which supports RoCE v2 too. `large_cqes`: drivers may choose 64-byte entries.
-    `subnet_manager`: whether InfiniBand networks have one of their own. `trusting`: whether ports
-    on Ethernet may use addresses of each other. `packets`: their networks carry RoCE packets in
-    place of whole messages. `ack_timeout_factor`: how many times as long as they say acknowledge
-    time-outs of less than half a second are there.
     """
 
     ports: int = 1
     blueflame: bool = False
     pro: bool = False
     large_cqes: bool = False
-    subnet_manager: bool = True
-    trusting: bool = False
-    packets: bool = False
-    ack_timeout_factor: float = 1.0
     blueflame_register: int = 1 << LOG_BLUEFLAME_REGISTER
 
     def __post_init__(self) -> None:
@@ -61,7 +54,7 @@ PLAIN = Features()
 
 @dataclass(frozen=True, slots=True)
 class HcaConfig:
-    """The configuration of one HCA; survives every reset.
+    """The configuration of one HCA, with the settings of its network; survives every reset.
 
     `mac` is the burned-in unicast address (6 bytes). Raises `ValueError` on nonsense.
     """
@@ -70,6 +63,7 @@ class HcaConfig:
     mac: bytes
     link: LinkLayer = LinkLayer.ETHERNET
     features: Features = PLAIN
+    network: NetworkSettings = MESSAGES
 
     def __post_init__(self) -> None:
         if len(self.mac) != 6 or self.mac[0] & 1 or not any(self.mac):

@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 
 from bluebridge.device.pyvfio_user import ENVIRONMENT
+from bluebridge.device.server.settings import HcaSpec, ServerSettings
 from bluebridge.guest.drivers.hca.context import open_hca
 from bluebridge.guest.link import SENT, Link
 from bluebridge.guest.verbs import AccessFlags, Device, WrOpcode
@@ -16,7 +17,7 @@ from bluebridge.host_tools.errors import LabError, Progress
 from bluebridge.host_tools.krping.krping_command import KrpingRequest, Outcome, run
 from bluebridge.host_tools.lab import folders
 from bluebridge.host_tools.lab.config import LabConfig
-from bluebridge.host_tools.lab.device_server import DeviceServer, ServerConfig
+from bluebridge.host_tools.lab.device_server import DeviceServer
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.vfio_user.bus import SocketBus
 from tests.campaigns.bench.page import Figure
@@ -37,7 +38,11 @@ def cost_us(library: Path, logged: bool) -> float:
     with folders.run_folder() as folder, tempfile.TemporaryDirectory() as logs:
         sockets = {name: folder / name for name in "ab"}
         log = Path(logs) / "bus" if logged else None
-        server = DeviceServer(ServerConfig(sockets, log, library), Path(logs))
+        hcas = (
+            HcaSpec(name, path, LabConfig().hca_mac(index))
+            for index, (name, path) in enumerate(sockets.items())
+        )
+        server = DeviceServer(ServerSettings(tuple(hcas), log=log), library, Path(logs))
         server.start()
         try:
             return _measure(server, sockets["a"], sockets["b"])

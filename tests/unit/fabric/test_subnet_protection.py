@@ -12,6 +12,7 @@ from bluebridge.device.fabric.faults.stage import FaultRules
 from bluebridge.device.fabric.local import LocalFabric
 from bluebridge.device.fabric.messages import Frames, Response, Route, Train
 from bluebridge.device.fabric.ownership import AGE_SECONDS, MOST_LEARNED
+from bluebridge.device.fabric.settings import NetworkSettings
 from bluebridge.device.fabric.subnet.port import Change, PortAgent
 from bluebridge.device.fabric.subnet.port_info import BadField, ManagementKey
 from bluebridge.device.layout.ib.link import LINK_ACTIVE, LRH, PHYSICAL_DISABLED
@@ -21,7 +22,6 @@ from bluebridge.device.layout.mlx4.commands import Opcode, SetPort, Status
 from bluebridge.device.layout.mlx4.contexts import ServiceType
 from bluebridge.device.layout.mlx4.wqe import SendOpcode
 from bluebridge.device.layout.net.roce import BTH, DETH, NO_GID, BthOpcode, ipv4_gid
-from bluebridge.device.mlx4.settings.config import Features
 from bluebridge.device.rdma.connected.packet_wire import PacketWire
 from bluebridge.device.server.control import ControlCommands
 from tests.models.fake_host import FakeHost
@@ -131,11 +131,11 @@ def test_a_datagram_from_the_gid_of_another_is_dropped_on_each_network(
     """By a guest that keeps its own MAC address."""
     fabric = LocalFabric()
     host = FakeHost()
-    features = Features(packets=packets)
+    network = NetworkSettings(packets=packets)
     a, b, evil = (
         Node(
             name, number, PacketWire(fabric, host.call_soon, []) if packets else fabric,
-            features=features,
+            network=network,
         )
         for number, name in enumerate("abc", 1)
     )  # fmt: skip

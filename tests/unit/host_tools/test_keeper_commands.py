@@ -23,7 +23,7 @@ from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.keeper import control, keeper
 from bluebridge.host_tools.keeper.control import Control, ask
 from bluebridge.host_tools.lab import folders
-from bluebridge.host_tools.lab.device_server import ServerConfig
+from bluebridge.host_tools.lab.config import LabConfig
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -296,13 +296,13 @@ def test_streams_that_the_caller_closed(closed: str, tmp_path: Path) -> None:
 
 
 def test_every_pair_has_addresses_of_its_own() -> None:
-    hcas = {"a": Path("a"), "b": Path("b")}
-    configs = [ServerConfig(hcas, None, Path(), pair=number) for number in range(1, 100)]
-    assert (configs[0].mac(0), configs[0].mac(1)) == ("00:02:c9:bb:00:01", "00:02:c9:bb:00:02")
+    configs = [LabConfig(number=number) for number in range(1, 100)]
+    first, second = (configs[0].hca_mac(index).hex(":") for index in (0, 1))
+    assert (first, second) == ("00:02:c9:bb:00:01", "00:02:c9:bb:00:02")
     seen: set[object] = set()
-    for mac in (config.mac(index) for config in configs for index in (0, 1)):
-        hca = HcaConfig("x", bytes.fromhex(mac.replace(":", "")), features=Features(ports=2))
-        assert mac.startswith("00:02:c9:")
+    for mac in (config.hca_mac(index) for config in configs for index in (0, 1)):
+        hca = HcaConfig("x", mac, features=Features(ports=2))
+        assert mac.startswith(bytes((0, 2, 0xC9)))
         seen |= {
             hca.node_guid,
             *(hca.port_guid(n) for n in (1, 2)),

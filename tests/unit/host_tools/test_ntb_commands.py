@@ -11,8 +11,8 @@ from bluebridge.device.buslog.reader import Event
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.ntb import models
 from bluebridge.device.ntb.selection import shape_of
-from bluebridge.device.server.bridges import FunctionSpec, parse_function
 from bluebridge.device.server.options import BridgeOptions
+from bluebridge.device.server.settings import FunctionSpec, parse_function
 from bluebridge.host_tools.arguments import parse
 from bluebridge.host_tools.keeper.record import Plan
 from bluebridge.host_tools.lab import root_ports
@@ -31,10 +31,11 @@ def test_the_bridge_has_the_wide_port() -> None:
     config = LabConfig(hca=True, bridge=BridgeOptions("intel-gen4"))
     ports = {name: root_ports.sockets(config, Path("/f"), name) for name in config.names}
     assert set(ports["a"]) == {root_ports.HCA, root_ports.ENGINE, root_ports.BRIDGE}
-    words = root_ports.arguments(config, ports)
-    assert words.count("--ntb") == words.count("--dma") == 2
-    assert f"name=b,socket={ports['b'][root_ports.BRIDGE]}" in words
-    assert root_ports.arguments(LabConfig(), {}) == []
+    bridges = root_ports.functions_at(root_ports.BRIDGE, ports)
+    engines = root_ports.functions_at(root_ports.ENGINE, ports)
+    assert [each.name for each in bridges] == [each.name for each in engines] == ["a", "b"]
+    assert bridges[1].socket == ports["b"][root_ports.BRIDGE]
+    assert root_ports.functions_at(root_ports.BRIDGE, {"a": {root_ports.HCA: Path("h")}}) == ()
 
 
 def test_up_takes_a_model_or_none() -> None:
@@ -67,10 +68,6 @@ def test_an_alias_wants_a_bridge_that_can_and_engines(
     assert "--window-alias wants a DMA engine in a" in capsys.readouterr().err
     assert device([*words, "--hang-on", "sdoorbell"]) == 2
     assert "--hang-on wants --ntb-model intel-gen1" in capsys.readouterr().err
-    options = BridgeOptions("intel-gen4", bar_sizes="ntrdma", window_alias=True)
-    config = LabConfig(hca=False, bridge=options)
-    ports = {name: root_ports.sockets(config, Path("/f"), name) for name in config.names}
-    assert "--window-alias" in root_ports.arguments(config, ports)
 
 
 def test_one_bridge_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from bluebridge.device.__main__ import parse_hca
 from bluebridge.device.fabric.addresses import LinkLayer
 from bluebridge.device.server.networks import Networks
 from bluebridge.device.server.options import ServerOptions
+from bluebridge.device.server.settings import parse_hca
 from bluebridge.host_tools.commands.up_options import sides
 from bluebridge.host_tools.keeper.record import Plan
 from bluebridge.host_tools.lab import root_ports
@@ -61,12 +61,11 @@ def test_ntrdma_is_a_route_beside_the_port() -> None:
 def test_second_hcas_have_a_network_of_their_own() -> None:
     config = LabConfig(hcas=2)
     ports = {name: root_ports.sockets(config, Path("/x"), name) for name in "ab"}
-    assert list(root_ports.hca_sockets(config, ports)) == ["a", "b", "a.1", "b.1"]
-    assert root_ports.networks(config) == {"a": 0, "b": 0, "a.1": 1, "b.1": 1}
+    hcas = root_ports.hcas(config, ports)
+    assert [hca.name for hca in hcas] == ["a", "b", "a.1", "b.1"]
+    assert [hca.network for hca in hcas] == [0, 0, 1, 1]
     specs = [parse_hca(f"name=x,socket=x,net={number}") for number in (0, 1)]
-    networks = Networks(
-        [(spec.link, spec.network) for spec in specs], 2, lambda *_: None, managed=False
-    )
+    networks = Networks([(spec.link, spec.network) for spec in specs], 2, lambda *_: None)
     first, second = (networks.of(LinkLayer.ETHERNET, number) for number in (0, 1))
     assert len({*first, *second}) == 4
     for wrong in ("net=16", "net=-1", "net=x"):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from bluebridge.device.__main__ import features_of, parse_hca, parse_nic
-from bluebridge.device.server import option_table, options
+from bluebridge.device.fabric.addresses import LinkLayer
+from bluebridge.device.server import option_table, options, settings
 from bluebridge.device.server.option_table import Table
 from bluebridge.device.server.options import (
     BridgeOptions,
@@ -19,10 +20,16 @@ from bluebridge.device.server.options import (
     vni,
     wire,
 )
+from bluebridge.device.server.settings import (
+    FunctionSpec,
+    HcaSpec,
+    ServerSettings,
+    parse_hca,
+    parse_nic,
+)
 from bluebridge.device.underlay.tunnel import Endpoint
 from bluebridge.host_tools.errors import UsageError
 from bluebridge.host_tools.lab.config import LabConfig
-from bluebridge.host_tools.lab.device_server import ServerConfig
 
 
 def _parse(
@@ -209,13 +216,13 @@ def test_joined_labs_share_no_address() -> None:
 
 def test_sites_and_pairs_share_no_mac_address() -> None:
     macs = [
-        ServerConfig({}, None, Path(), pair=pair, site=site).mac(index)
+        LabConfig(number=pair, site=site).hca_mac(index)
         for site in range(16)
         for pair in (1, 2, 99)
         for index in (0, 15)
     ]
     assert len(set(macs)) == len(macs)
-    assert all(mac.startswith("00:02:c9:") for mac in macs)
+    assert all(mac.startswith(bytes((0, 2, 0xC9))) for mac in macs)
 
 
 @pytest.mark.parametrize(
@@ -228,7 +235,34 @@ def test_sites_and_pairs_share_no_mac_address() -> None:
     ],
 )
 def test_peers_that_are_slow_to_answer_get_more_time(words: str, nic: bool, factor: float) -> None:
-    nics = [parse_nic("name=b,socket=/s,mac=52:54:00:00:00:01")] if nic else []
-    chosen = _parse(words.split())
-    assert isinstance(chosen, ServerOptions)
-    assert features_of(chosen, nics).ack_timeout_factor == factor
+    given = [*words.split(), *(("--nic", "name=b,socket=/s,mac=52:54:00:00:00:01") if nic else ())]
+    assert _settings(given).network.ack_timeout_factor == factor
+
+
+def _settings(words: list[str]) -> ServerSettings:
+    parser = argparse.ArgumentParser()
+    settings.add_arguments(parser)
+    return settings.of_arguments(parser.parse_args(words))
+
+
+def test_a_server_reads_the_settings_that_were_written() -> None:
+    """The object that the lab makes is the one that the server gets, whatever is in it."""
+    a, b = (HcaSpec(name, Path(f"/run/{name},x"), bytes((2, 0, 0, 0, 0, 9))) for name in "ab")
+    wanted = ServerSettings(
+        hcas=(a, replace(b, link=LinkLayer.INFINIBAND, network=3)),
+        nics=(b,),
+        bridges=(FunctionSpec("a", Path("/n a")),),
+        engines=(FunctionSpec("a", Path("/e=1")), FunctionSpec("b", Path("/e,2"))),
+        log=Path("/log"),
+        control=Path("/control"),
+        options=ServerOptions(ports=2, wire="packets", trusting=True, log_limit=1 << 30),
+        bridge=BridgeOptions(bar_sizes="ntrdma", hang_on=("sdoorbell", "sb01base")),
+    )
+    assert _settings(wanted.words()) == wanted
+    assert _settings(ServerSettings().words()) == ServerSettings()
+    assert _settings([*wanted.words(), "--no-log"]) == replace(wanted, log=None)
+    infiniband = ServerSettings(
+        (replace(a, link=LinkLayer.INFINIBAND),), options=ServerOptions("infiniband")
+    )
+    assert _settings(infiniband.words()) == infiniband
+    assert "link=" not in " ".join(infiniband.words())

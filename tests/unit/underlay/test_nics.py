@@ -17,8 +17,8 @@ from bluebridge.device.fabric.local import LocalFabric
 from bluebridge.device.layout.net.ethernet import BROADCAST, HEADER_SIZE
 from bluebridge.device.pci.loop import EventLoop
 from bluebridge.device.server.control import ControlCommands
-from bluebridge.device.server.networks import HcaSpec
 from bluebridge.device.server.nic import LENGTH, MOST_LENGTH, Nic
+from bluebridge.device.server.settings import HcaSpec
 from tests.unit.underlay.test_joined_networks import MACS, Station, loop, settle
 
 __all__ = ["loop"]
