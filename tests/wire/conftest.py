@@ -30,6 +30,19 @@ def vfio_user_library() -> Path:
     return Path(os.environ[ENVIRONMENT])
 
 
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The socket of `server`."""
+    return tmp_path_factory.mktemp("probe") / "probe"
+
+
+@pytest.fixture(scope="module")
+def server(path: Path) -> Iterator[ServerProcess]:
+    """A server of the probe device for all tests of a file: it lives on, whoever called."""
+    with serving("tests.models.probe_device", [str(path)], path.with_name("server.log")) as server:
+        yield server
+
+
 @pytest.fixture
 def start_server(tmp_path: Path) -> Iterator[StartServer]:
     """`start_server(module, *arguments, cwd=folder)`; what still runs at the end must obey SIGTERM.

@@ -6,7 +6,6 @@ import contextlib
 import errno
 import struct
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,21 +19,9 @@ from tests.hostile.__main__ import too_late
 from tests.hostile.attacks import LAST, SLICES
 from tests.hostile.bystander import Report
 from tests.hostile.campaign import Campaign, Outcome, Plan
-from tests.models.server import ServerProcess, is_dropped, serving
+from tests.models.server import ServerProcess, is_dropped
 
 BAR0 = 0
-
-
-@pytest.fixture(scope="module")
-def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("probe") / "probe"
-
-
-@pytest.fixture(scope="module")
-def server(path: Path) -> Iterator[ServerProcess]:
-    """One server for all of them: it lives on, whoever called."""
-    with serving("tests.models.probe_device", [str(path)], path.with_name("server.log")) as server:
-        yield server
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from bluebridge.guest.protocols.rtrs.transport.interfaces import Interfaces
 from bluebridge.guest.verbs import Device, QpState, Sge, WcStatus, WrOpcode
 from bluebridge.host_tools.vfio_user.bus import RAM_BASE, RAM_SIZE
 from tests.models.verbs.contract import Devices, VerbsContract
-from tests.models.verbs.contract.common import OK, join
+from tests.models.verbs.contract.common import OK, join, with_a_send_that_waits
 from tests.models.verbs.krping_contract import CLIENT_IP, SERVER_IP, both, side_on
 from tests.models.verbs.player import PATTERN, Player, fill
 from tests.models.verbs.rtrs_contract import CLIENT, SERVER, RtrsContract, interfaces_on
@@ -98,12 +98,7 @@ def test_the_peer_is_reloaded(another: Path, dma: bool) -> None:
             with ntrdma_pair.opened(another, "b", dma) as b:
                 for device in (a, b):
                     device.wait_ready(ntrdma_pair.SECONDS)
-                x, y = join(Player(a), Player(b))
-                fill(x, y)
-                x.send(WrOpcode.RDMA_WRITE, [x.sge(0, 4096)], y)
-                x.expect(OK)
-                assert bytes(y.view[:4096]) == PATTERN[:4096]
-                x.send(WrOpcode.SEND, [x.sge(0, 64)])  # nobody receives it
+                x = with_a_send_that_waits(a, b)
             x.expect(WcStatus.WR_FLUSH_ERR)
             assert x.qp.query_state() is QpState.ERR
             events = [event for event, _ in a.async_events]

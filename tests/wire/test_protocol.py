@@ -16,22 +16,11 @@ import pytest
 from bluebridge.host_tools.vfio_user.client import Client, eventfds, sealed_memory
 from bluebridge.host_tools.vfio_user.connection import CONFIG, MSIX, IrqFlag
 from tests.models.probe_device import VECTORS
-from tests.models.server import ServerProcess, serving
+from tests.models.server import ServerProcess
 from tests.wire.conftest import StartServer
 
 BAR0, BAR1, BAR2, BAR3 = 0, 1, 2, 3
 GUEST = 0x1_0000_0000
-
-
-@pytest.fixture(scope="module")
-def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("probe") / "probe"
-
-
-@pytest.fixture(scope="module")
-def server(path: Path) -> Iterator[ServerProcess]:
-    with serving("tests.models.probe_device", [str(path)], path.with_suffix(".log")) as server:
-        yield server
 
 
 @pytest.fixture

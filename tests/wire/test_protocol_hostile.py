@@ -16,24 +16,12 @@ from bluebridge.device.pyvfio_user.constants import HEADER, VfioUserCommand
 from bluebridge.host_tools.vfio_user.client import Client, eventfds, sealed_memory
 from bluebridge.host_tools.vfio_user.connection import MSIX, NO_REPLY, IrqFlag
 from tests.models.probe_device import VECTORS
-from tests.models.server import ServerProcess, is_dropped, next_client, serving
+from tests.models.server import ServerProcess, is_dropped, next_client
 
 BAR0, BAR1 = 0, 1
 PAGE = 4096
 GUEST = 0x1_0000_0000
 TOP = 1 << 64
-
-
-@pytest.fixture(scope="module")
-def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("probe") / "probe"
-
-
-@pytest.fixture(scope="module")
-def server(path: Path) -> Iterator[ServerProcess]:
-    """One server for all of them: it lives on, whoever called."""
-    with serving("tests.models.probe_device", [str(path)], path.with_name("server.log")) as server:
-        yield server
 
 
 @pytest.fixture(scope="module")

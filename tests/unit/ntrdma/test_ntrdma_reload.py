@@ -13,9 +13,9 @@ import pytest
 from bluebridge.guest.ntrdma.engine.transport import Event
 from bluebridge.guest.ntrdma.provider.device import NtrdmaDevice
 from bluebridge.guest.ntrdma.transports.tcp import TcpTransport
-from bluebridge.guest.verbs import QpState, WcStatus, WrOpcode
-from tests.models.verbs.contract.common import OK, join
-from tests.models.verbs.player import PATTERN, Player, fill
+from bluebridge.guest.verbs import QpState, WcStatus
+from tests.models.verbs.contract.common import with_a_send_that_waits
+from tests.models.verbs.player import Player
 
 CYCLES = 50
 WARM_UP = 5
@@ -35,12 +35,7 @@ def visit(device: NtrdmaDevice, port: int) -> None:
     with NtrdmaDevice(TcpTransport(f"c:127.0.0.1:{port}")) as peer:
         for each in (device, peer):
             each.wait_ready(SECONDS)
-        x, y = join(Player(device), Player(peer))
-        fill(x, y)
-        x.send(WrOpcode.RDMA_WRITE, [x.sge(0, 4096)], y)
-        x.expect(OK)
-        assert bytes(y.view[:4096]) == PATTERN[:4096]
-        x.send(WrOpcode.SEND, [x.sge(0, 64)])  # nobody receives it
+        x = with_a_send_that_waits(device, peer)
     x.expect(WcStatus.WR_FLUSH_ERR)
     assert x.qp.query_state() is QpState.ERR
     destroy(x)

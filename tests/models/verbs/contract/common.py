@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bluebridge.guest.verbs import AccessFlags, Device, FastRegistration, SendWr, WcStatus, WrOpcode
-from tests.models.verbs.player import SIZE, Player, fill
+from tests.models.verbs.player import PATTERN, SIZE, Player, fill
 
 Devices = tuple[Device, Device]
 Pair = tuple[Player, Player]
@@ -19,6 +19,17 @@ def join(a: Player, b: Player, **rts: int) -> Pair:
     a.connect(b, **rts)
     b.connect(a)
     return a, b
+
+
+def with_a_send_that_waits(a: Device, b: Device) -> Player:
+    """A player of `a` that has written to one of `b`, and whose send nobody receives."""
+    x, y = join(Player(a), Player(b))
+    fill(x, y)
+    x.send(WrOpcode.RDMA_WRITE, [x.sge(0, 4096)], y)
+    x.expect(OK)
+    assert bytes(y.view[:4096]) == PATTERN[:4096]
+    x.send(WrOpcode.SEND, [x.sge(0, 64)])
+    return x
 
 
 def registration(
