@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from bluebridge.device.fabric.addresses import LinkLayer
+from bluebridge.device.fabric.settings import NetworkSettings
+from bluebridge.device.mlx4.settings.config import Features
 from bluebridge.device.server import option_table, options, settings
 from bluebridge.device.server.option_table import Table
 from bluebridge.device.server.options import (
@@ -243,6 +245,28 @@ def _settings(words: list[str]) -> ServerSettings:
     parser = argparse.ArgumentParser()
     settings.add_arguments(parser)
     return settings.of_arguments(parser.parse_args(words))
+
+
+@pytest.mark.parametrize(
+    ("words", "features", "network"),
+    [
+        ("", Features(), NetworkSettings()),
+        ("--sm none --link infiniband", Features(), NetworkSettings(managed=False)),
+        ("--trusting", Features(), NetworkSettings(trusting=True)),
+        ("--wire packets --pro", Features(pro=True), NetworkSettings(packets=True)),
+        ("--ports 2 --large-cqes", Features(ports=2, large_cqes=True), NetworkSettings()),
+        (
+            "--blueflame on --blueflame-size 256",
+            Features(blueflame=True, blueflame_register=256),
+            NetworkSettings(),
+        ),
+    ],
+)
+def test_an_option_is_for_the_card_or_for_the_network(
+    words: str, features: Features, network: NetworkSettings
+) -> None:
+    found = _settings(words.split())
+    assert (found.features, found.network) == (features, network)
 
 
 def test_a_server_reads_the_settings_that_were_written() -> None:
