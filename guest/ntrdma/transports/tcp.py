@@ -209,7 +209,8 @@ class TcpTransport:
         while self._out and self._stream is not None:
             pieces = [piece for piece, _ in islice(self._out, _MOST_IOVECS)]
             try:
-                sent = self._stream.sendmsg(pieces)
+                # Programs leave SIGPIPE as it is, for their output.
+                sent = self._stream.sendmsg(pieces, (), socket.MSG_NOSIGNAL)
             except BlockingIOError:
                 return
             except OSError:

@@ -200,7 +200,7 @@ class NbdDevice:
         while self._output and self._open:
             pieces = [piece for piece, _ in list(self._output)[:_PIECES]]
             try:
-                self._sent(self._socket.sendmsg(pieces))
+                self._sent(self._socket.sendmsg(pieces, (), socket.MSG_NOSIGNAL))
             except BlockingIOError:
                 break
             except OSError:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import time
 from contextlib import ExitStack
 
@@ -101,3 +103,25 @@ def test_a_peer_that_goes_before_it_asks_for_a_test(free_port: int) -> None:
             Measured(device, 4096).connect(open_connections(device, CLIENT, owned), PORT)
         said, _ = server.communicate(timeout=PEER_SECONDS)
     assert server.returncode == 1 and said.endswith("perf: the peer is lost\n")
+
+
+TO_NOBODY = """
+import signal
+from bluebridge.guest.ntrdma.transports.tcp import TcpTransport
+signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+server = TcpTransport("s:127.0.0.1:0")
+client = TcpTransport(f"c:127.0.0.1:{server.port}")
+client.serve()
+server.serve()
+client.close()
+for _ in range(3):
+    server.imm32(8192, 1)
+    server.flush()
+print(server.serve().links)
+"""
+
+
+def test_a_program_outlives_a_peer_that_left_while_it_sends() -> None:
+    """Also one that ends, as rtrs does, when nobody reads its output any more."""
+    done = subprocess.run([sys.executable, "-c", TO_NOBODY], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "[False]\n"), done.stderr
