@@ -89,7 +89,7 @@ from bluebridge.host_tools.errors import LabError
 
 PIDS = {}
 
-def test_good(guest_a, guest_b, buslog, scratch):
+def test_good(guest_a, guest_b, buslog, scratch, lab):
     assert [guest.run("hostname").text for guest in (guest_a, guest_b)] == ["a", "b"]
     assert buslog.wait_for(kind="config", guest="b").guest == "b"
     buslog.mark("half way")
@@ -97,6 +97,9 @@ def test_good(guest_a, guest_b, buslog, scratch):
     assert buslog.records(containing="test_good begins") and buslog.activities("config access")
     names = {"bus", "console-a.log", "console-b.log", "qemu-a.log", "qemu-b.log", "server.log"}
     assert names <= {path.name for path in scratch.iterdir()}
+    with lab.pair(hca=False, names=("a2", "b2")) as own:
+        assert own.b.run("hostname").text == "b2"
+        assert guest_a.run("hostname").text == "a"
 
 OPENS = (
     "from bluebridge.guest.bus.vfio import VfioBus\\n"
@@ -140,17 +143,12 @@ def test_wishes(guest_a):
     assert int(said.partition("MemTotal:")[2].split()[0]) < 512 * 1024
 
 def test_a_log_that_stops(lab):
-    with lab.pair(names=("a3", "b3"), stop_on="kind=note and enough") as other:
+    with lab.pair(hosts="ab", stop_on="kind=note and enough") as other:
         other.server.tell("mark enough")
         end = time.monotonic() + 30
         while not (stopped := LogReader(other.logs).stopped) and time.monotonic() < end:
             time.sleep(0.05)
     assert stopped.startswith("kind=note and enough: event ")
-
-def test_own_pairs(lab, guest_a):
-    with lab.pair(hca=False, names=("a2", "b2")) as other:
-        assert other.b.run("hostname").text == "b2"
-        assert guest_a.run("hostname").text == "a"
 """
 SHARED = """
 import pytest

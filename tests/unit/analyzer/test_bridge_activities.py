@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -125,6 +126,7 @@ def test_a_doorbell_while_the_engine_works_belongs_to_its_own_descriptor() -> No
     ]
 
 
+@pytest.mark.full
 def test_counts_run_over_65536() -> None:
     log = Log()
     log.chain()

@@ -185,6 +185,7 @@ def test_doctor_misses_nothing_that_a_setup_does_not_make(
     assert not [check for check in doctor.checks(artefacts) if check.mend == "make setup"]
 
 
+@pytest.mark.full
 def test_doctor_as_json_says_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     status = cli.main(["doctor", "--json"])
     told = json.loads(capsys.readouterr().out)
