@@ -158,6 +158,7 @@ GROUPS: dict[str, dict[str, Subcommand]] = {
             f"{_COMMANDS}.log",
             "bluebridge.host_tools.analyzer.log_command",
         ),
+        "stats": _one("the counters of the device servers", f"{_COMMANDS}.stats"),
         "watch": _one("show what crosses the bus right now", f"{_TOOLS}.watch.watch_command"),
         "web": _beside("the lab, or a log, as a page in a browser", "web"),
         "mark": _one("put a note into the bus log, to find a moment again", f"{_COMMANDS}.mark"),

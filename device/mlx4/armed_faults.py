@@ -116,6 +116,7 @@ class ArmedFaults:
         self._faults: list[ArmedFault] = []
         self._waiting: list[tuple[ArmedFault, Callable[[], None]]] = []
         self._last = 0
+        self._taken = 0  # by faults that ended
         self._commands: dict[int, list[ArmedFault]] = {}
         self.completions: dict[int, list[ArmedFault]] = {}
         self.requests: dict[int, list[ArmedFault]] = {}
@@ -130,6 +131,11 @@ class ArmedFaults:
             fault.look()
         return list(self._faults)
 
+    @property
+    def taken(self) -> int:
+        """How often faults took something, those included that ended."""
+        return self._taken + sum(fault.taken for fault in self.table())
+
     def next_number(self) -> int:
         """Return a number that no fault of this HCA had."""
         self._last += 1
@@ -142,6 +148,7 @@ class ArmedFaults:
 
     def clear(self, faults: list[ArmedFault]) -> None:
         """End faults; commands that they keep are carried out now."""
+        self._taken += sum(fault.taken for fault in self.table() if fault in faults)
         self._faults = [fault for fault in self._faults if fault not in faults]
         self._look()
         due = [action for fault, action in self._waiting if fault in faults]

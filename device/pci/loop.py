@@ -137,6 +137,8 @@ class EventLoop:
         self._failures = Throttle()
         self._watchdog = Watchdog()
         self._now = 0.0  # when the call under way started
+        self.longest = 0.0
+        """The seconds of the longest call so far."""
         self._soon: deque[Action] = deque()
         self._next: list[Action] = []
         self._number = 0
@@ -282,6 +284,8 @@ class EventLoop:
             if self._failures.admits():
                 log.exception("a callback of the loop failed (%d so far)", self._failures.count)
         started, self._now = self._now, monotonic()
+        if self._now - started > self.longest:
+            self.longest = self._now - started
         if self._now - started > SLOW_SECONDS:
             self._watchdog.slow(action, self._now - started)
 

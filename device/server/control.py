@@ -15,6 +15,7 @@
     rules [NAME[/PORT]]         all rules, or those of a link, with their counts
     release NUMBER              deliver what a rule keeps
     remove NUMBER|NAME[/PORT]|all    end a rule, those of a link, or all
+    stats                       `bluebridge.device.server.stats`
     show                        `bluebridge.device.server.show_control`
     arm, armed, disarm          `bluebridge.device.server.named_faults`
 
@@ -73,8 +74,8 @@ class ControlCommands:
 
     `trespassed` counts, by the names of links (`a/1`), a port's uses of addresses of others
     (`LocalFabric.trespasses`), `show` answers what functions hold, `wires` what went to hosts and
-    NICs; `bridges` are those of guests, `nics` those of a server, by name; what the lines change is
-    noted in `events`.
+    NICs, `stats` what the server counts; `bridges` are those of guests, `nics` those of a server,
+    by name; what the lines change is noted in `events`.
     """
 
     def __init__(
@@ -87,6 +88,7 @@ class ControlCommands:
         wires: Callable[[], list[str]] | None = None,
         bridges: Mapping[str, GuestBridge] | None = None,
         nics: Mapping[str, Nic] | None = None,
+        stats: Action | None = None,
     ) -> None:
         self._hcas = hcas
         self._nics = nics or {}
@@ -114,6 +116,8 @@ class ControlCommands:
         """What follows the first word of a line, with the least and the largest number of words."""
         if show is not None:
             self._words["show"] = (show.show, "", 0, MAX_LINE)
+        if stats is not None:
+            self._words["stats"] = (stats, "", 0, 0)
         if wires is not None:
             self._words["wires"] = (lambda _: wires(), "", 0, 0)
 

@@ -114,6 +114,10 @@ class Networks:
                     name = log_name(f"switch.{number}" if number else "switch", port)
                     network.switch.send_through(wrap(network, name))
 
+    def all(self) -> list[LocalFabric]:
+        """Return all networks."""
+        return [network for networks in self._networks.values() for network in networks]
+
     def of(self, link: LinkLayer, number: int = 0) -> list[LocalFabric]:
         """Return the networks that ports 1, 2… of an adapter with this link and number are on."""
         return self._networks[link, number]

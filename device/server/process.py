@@ -36,6 +36,7 @@ from bluebridge.device.server.nic import Nic
 from bluebridge.device.server.options import ServerOptions, between_hosts, hosts
 from bluebridge.device.server.settings import HcaSpec, ServerSettings
 from bluebridge.device.server.show_control import ShowCommands
+from bluebridge.device.server.stats import Stats
 from bluebridge.device.server.underlay import Underlay
 from bluebridge.device.show import Tables, hca_tables, kept
 from bluebridge.device.underlay.tunnel import Tunnel
@@ -180,6 +181,7 @@ class Server:
             lambda: [line for report in self._wires for line in report()],
             {} if self._bridges is None else self._bridges.by_guest(self._hcas),
             self._nics,
+            Stats(self.loop, self._networks.all(), self._hcas, self._faults).lines,
         )  # fmt: skip
         return ControlSocket(path, commands, self.loop)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -117,3 +118,39 @@ def test_a_folder_without_a_log_is_one_line(
     assert captured.out == ""
     assert captured.err.count("\n") == 1
     assert "holds no bus log" in captured.err
+
+
+def test_the_server_counts(vfio_user_library: Path, tmp_path: Path) -> None:
+    """Messages, a message that was sent again since a rule took it, and the loop's longest call."""
+    hcas = [word for name in "ab" for word in ("--hca", f"name={name},socket={tmp_path / name}")]
+    control = tmp_path / "control"
+    with serving("bluebridge.device", [*hcas, "--control", str(control)], tmp_path / "server.log"):
+        before = _counts(control)
+        buses = [SocketBus(tmp_path / name) for name in "ab"]
+        with open_hca(buses[0]) as first, open_hca(buses[1]) as second:
+            a, b = Player(first, inline=64), Player(second)
+            a.connect(b)
+            b.connect(a)
+            hardware.tell(control, "drop a direction=out count=1")
+            request = SendWr(1, WrOpcode.RDMA_WRITE, inline_data=bytes(8))
+            request.remote_addr, request.rkey = b.address, b.mr.rkey
+            a.qp.post_send(request)
+            a.expect(WcStatus.SUCCESS)
+            after = _counts(control)
+            hardware.tell(control, "remove all")
+            assert _counts(control)["faults_taken link_rules"] == 1
+        for bus in buses:
+            bus.close()
+    grown = {name: value - before[name] for name, value in after.items() if value > before[name]}
+    assert grown.pop("messages delivered") >= 2
+    assert grown.pop("loop_longest_call_seconds") > 0
+    assert grown == {"messages lost": 1, "retries a 1 no_answer": 1, "faults_taken link_rules": 1}
+
+
+def _counts(control: Path) -> dict[str, float]:
+    rows = [json.loads(line) for line in hardware.tell(control, "stats")]
+    return {
+        " ".join([row["name"], *sample["labels"].values()]): sample["value"]
+        for row in rows
+        for sample in row["samples"]
+    }

@@ -254,6 +254,7 @@ class FaultRules:
         self._links: dict[str, tuple[LinkFaults, FaultStage]] = {}
         self._rules: dict[int, tuple[str, Rule]] = {}
         self._number = 0
+        self._taken = 0  # by rules that ended
         self._passed = Passed()
 
     def add_link(self, name: str, device: str, port: FabricPort, fabric: LocalFabric) -> None:
@@ -287,6 +288,7 @@ class FaultRules:
         """End a rule and deliver the messages that it keeps."""
         link, stage, rule = self._find(number)
         del self._rules[number]
+        self._taken += rule.taken
         stage.remove(link, rule)
 
     def end(self, rule: Rule) -> None:
@@ -299,6 +301,11 @@ class FaultRules:
         for number, (link, _) in list(self._rules.items()):
             if name in (None, link):
                 self.remove(number)
+
+    @property
+    def taken(self) -> int:
+        """The number of messages that rules have taken, those included that ended."""
+        return self._taken + sum(rule.taken for _, rule in self._rules.values())
 
     def table(self) -> list[tuple[str, Rule]]:
         """Return the rules in the order they came, each with the name of its link."""
