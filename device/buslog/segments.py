@@ -110,7 +110,10 @@ class Segments:
         if file is None:
             return
         try:
-            self._index_event(batch.first)
+            if self._indexed is None or self._count - self._indexed >= INDEX_EVERY:
+                self._indexed = self._count
+                entry = INDEX.pack(self._count, batch.first, self._written)
+                _write_all(self._index, entry)
             _write_all(file, batch.data)
             self._written += len(batch.data)
             self._count += batch.events
@@ -126,13 +129,6 @@ class Segments:
             file.truncate(self._written)
         with contextlib.suppress(OSError):
             self.stop(f"{error.strerror}; free some space")
-
-    def _index_event(self, when: int) -> None:
-        """Add the offset of the next event, of monotonic time `when`, to the index if it is due."""
-        if self._indexed is None or self._count - self._indexed >= INDEX_EVERY:
-            self._indexed = self._count
-            entry = INDEX.pack(self._count, when, self._written)
-            _write_all(self._index, entry)
 
     def stop(self, why: str) -> None:
         """End the log and write the reason `why` to the meta file; later events are dropped.

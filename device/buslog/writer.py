@@ -196,15 +196,13 @@ class EventLog:
         elif self._behind.put(batch):
             self._loss_notes = 0
         else:
-            self._lose(count)
-
-    def _lose(self, count: int) -> None:
-        """Record how many events are missing in front of the next one."""
-        self._lost += count - self._loss_notes
-        self._loss_notes = 1
-        if self._losses.admits():
-            log.warning("bus log: the disk is too slow, %d events are missing so far", self._lost)
-        self.tell(0, Fact.EVENTS_LOST, count=self._lost)
+            self._lost += count - self._loss_notes
+            self._loss_notes = 1
+            if self._losses.admits():
+                log.warning(
+                    "bus log: the disk is too slow, %d events are missing so far", self._lost
+                )
+            self.tell(0, Fact.EVENTS_LOST, count=self._lost)
 
     def flush(self) -> None:
         """Write all collected events."""

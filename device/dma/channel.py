@@ -87,7 +87,14 @@ class Copier:
         here, there = self._pair(source, target, copy.left)
         data = self._load(here, source)
         self._log(Kind.DMA_READ, here, source, data, channel)
-        self._store(there, target, data)
+        if there.view is not None:
+            there.view[:] = data
+        elif there.store is not None:
+            there.store(bytes(data))
+        elif self._strict or there.fault != CLOSED:
+            raise CopyFault(ChannelError.WRITE_DATA, target)
+        else:
+            self.dropped += len(data)
         self._log(Kind.DMA_WRITE, there, target, data, channel)
         copy.source += len(data)
         copy.target += len(data)
@@ -114,16 +121,6 @@ class Copier:
         if place.fault == CLOSED and not self._strict:
             return b"\xff" * place.length
         raise CopyFault(ChannelError.READ_DATA, address)
-
-    def _store(self, place: Place, address: int, data: bytes | memoryview) -> None:
-        if place.view is not None:
-            place.view[:] = data
-        elif place.store is not None:
-            place.store(bytes(data))
-        elif self._strict or place.fault != CLOSED:
-            raise CopyFault(ChannelError.WRITE_DATA, address)
-        else:
-            self.dropped += len(data)
 
     def _log(
         self, kind: Kind, place: Place, address: int, data: bytes | memoryview, channel: int

@@ -103,12 +103,6 @@ class LocalFabric:
         self._announced[port] = addresses if up else None
         self._tabulate()
 
-    def _learn(self, port: FabricPort, trunk: Trunk, message: Frames) -> None:
-        """Note what a trunk sends from."""
-        self._forget_quiet()
-        if self._is_up(port) and trunk.hear(_senders(message), self._now()):
-            self._set(port, trunk.addresses, True)
-
     def _forget_quiet(self) -> bool:
         """Forget addresses that trunks have not used for long; returns True if there were such."""
         now, found = self._now(), False
@@ -214,7 +208,9 @@ class LocalFabric:
             return 0
         trunk = self._trunks.get(source)
         if trunk is not None and isinstance(message, Frames):
-            self._learn(source, trunk, message)
+            self._forget_quiet()
+            if self._is_up(source) and trunk.hear(_senders(message), self._now()):
+                self._set(source, trunk.addresses, True)
         targets = self._targets(source, message)
         stage = self.stage
         if stage is None:

@@ -119,7 +119,9 @@ class Gen4Bridge:
             elif slot.name.startswith("window"):
                 self._program(slot.name)
             elif slot.name in ("link_control", "ppd0"):
-                self._tell_link()
+                disabled = self._registers.get("LINK", "link_control") & layout.LINK_DISABLE
+                trains = self._registers.get("LINK", "ppd0") & layout.TRAIN
+                self._link.ready(self._number, bool(trains and not disabled))
 
     def store_run(self, bar: int, offset: int, data: bytes, width: int) -> None:
         self._portals[bar].write(self._outbound(bar), offset, data, width)
@@ -150,11 +152,6 @@ class Gen4Bridge:
         self._strap()
 
     # -- link and interrupts ------------------------------------------------------------------
-
-    def _tell_link(self) -> None:
-        disabled = self._registers.get("LINK", "link_control") & layout.LINK_DISABLE
-        trains = self._registers.get("LINK", "ppd0") & layout.TRAIN
-        self._link.ready(self._number, bool(trains and not disabled))
 
     def link_changed(self, up: bool) -> None:
         """Set the link status and the event bit.

@@ -75,15 +75,12 @@ class BridgeLink:
         """Note whether side `number` wants the link up; it trains once both sides do."""
         self._ready[number] = ready
         if not all(self._ready):
-            self._cancel_training()
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
             self._change(False)
         elif not self.up and self._timer is None:
             self._timer = self._call_later(self._training, self._trained)
-
-    def _cancel_training(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
 
     def _trained(self) -> None:
         self._timer = None

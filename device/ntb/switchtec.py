@@ -116,7 +116,11 @@ class SwitchtecBridge:
                 if self._peer is not None and bits:
                     self._peer.ring(bits)
             elif slot.name.startswith("outbound") and slot.name[8:].isdigit():
-                self._send(int(slot.name[8:]), value)
+                number = int(slot.name[8:])
+                if self._peer is not None:
+                    if number == 0:
+                        self._gate.sent(value, self._peer._gate)
+                    self._peer._inbox.receive(number | self._partition << 2, value)
             elif slot.name in ("inbound_mask", "inbound_doorbell"):
                 self._fire(self._unmasked() & ~unmasked)
             elif slot.name == "message_map":
@@ -128,7 +132,10 @@ class SwitchtecBridge:
         elif slot.name == "management_event":
             self._acknowledge("PARTITION", slot, value)
         elif slot.block == "MRPC" and slot.name == "command":
-            self._refuse_command()
+            # End a management command at once with an error, since there is no management.
+            self._registers.set("MRPC", "status", layout.MANAGEMENT_ERROR)
+            self._registers.set("PARTITION", "management_event", 1, self._partition)
+            self._bus.interrupt(layout.EVENT_VECTOR)
 
     def _acknowledge(self, block: str, slot: Slot, value: int) -> None:
         """Store an event header: writing 1 to bit 0 clears it, the count is read-only."""
@@ -170,12 +177,6 @@ class SwitchtecBridge:
     def _vector(self, index: int) -> int:
         return self._registers.get(f"VECTOR{self._partition}", "vector", index)
 
-    def _send(self, number: int, value: int) -> None:
-        if self._peer is not None:
-            if number == 0:
-                self._gate.sent(value, self._peer._gate)
-            self._peer._inbox.receive(number | self._partition << 2, value)
-
     def _interrupt_for(self, slot: int) -> None:
         self._bus.interrupt(self._vector(FIRST_MESSAGE + slot))
 
@@ -189,12 +190,6 @@ class SwitchtecBridge:
         self._event_count = (self._event_count + 1) & 0xFF
         value = self._event_count << layout.EVENT_COUNT_SHIFT | layout.EVENT_OCCURRED
         self._registers.set("PORT", "link_event", value, 1 - self._partition)
-        self._bus.interrupt(layout.EVENT_VECTOR)
-
-    def _refuse_command(self) -> None:
-        """End a management command at once with an error, since there is no management."""
-        self._registers.set("MRPC", "status", layout.MANAGEMENT_ERROR)
-        self._registers.set("PARTITION", "management_event", 1, self._partition)
         self._bus.interrupt(layout.EVENT_VECTOR)
 
     def reset(self) -> None:

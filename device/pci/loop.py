@@ -224,15 +224,11 @@ class EventLoop:
             action = self._readers.get(fd)
             if action is not None:
                 self._call(action)
-            elif fd == self._wake_read:
-                self._awake()
+            elif fd == self._wake_read and not self._signals.isdisjoint(os.read(fd, WAKING)):
+                self._stopped = True
         self._run_next()
         self._run_soon()
         self._run_timers()
-
-    def _awake(self) -> None:
-        if not self._signals.isdisjoint(os.read(self._wake_read, WAKING)):
-            self._stopped = True
 
     def close(self) -> None:
         """Close the loop's own descriptors."""

@@ -97,21 +97,19 @@ class Library:
             raise LibraryError(
                 f"{path} opens sockets of its own: compile it with `-include {ADOPT}`"
             )
-        wrong = self._differences(read_layout(path.with_name(SHIM)))
+        real = read_layout(path.with_name(SHIM))
+        expected = self.expected_layout()
+        wrong = [
+            f"{name} is {real.get(name, 'missing')}, {value} expected"
+            for name, value in expected.items()
+            if real.get(name) != value
+        ]
         if wrong:
             raise LibraryError(f"{path} is another libvfio-user than expected: {', '.join(wrong)}")
         # `buffer(pointer, length)` is an object of the bytes there: `[:]` copies them out or in.
         self.buffer: Callable[[Pointer, int], Any] = self.ffi.buffer
         self.string = cast(Callable[[Pointer], bytes], self.ffi.string)
         self.null: Pointer = self.ffi.NULL
-
-    def _differences(self, real: dict[str, int]) -> list[str]:
-        expected = self.expected_layout()
-        return [
-            f"{name} is {real.get(name, 'missing')}, {value} expected"
-            for name, value in expected.items()
-            if real.get(name) != value
-        ]
 
     def expected_layout(self) -> dict[str, int]:
         """Return sizes, offsets and numbers of the Python declarations, by the shim's names."""

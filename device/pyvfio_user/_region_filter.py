@@ -81,7 +81,9 @@ class RegionFilter(MessageFilter):
             try:
                 served = self._serve_all(begin, end)
             except OSError as error:
-                return self._lost(error)
+                if isinstance(error, BlockingIOError):
+                    return self.drop("requests and took no replies")
+                return Verdict.DROP
             if served:
                 self._deadline = 0.0
                 self.more = False  # other sockets are served first, however much is waiting here
@@ -107,12 +109,6 @@ class RegionFilter(MessageFilter):
                 if files:
                     self._closer.close(files)
         return self._served > begin
-
-    def _lost(self, error: OSError) -> Verdict:
-        """Return the verdict for a client that has left, or whose socket is full of replies."""
-        if isinstance(error, BlockingIOError):
-            return self.drop("requests and took no replies")
-        return Verdict.DROP
 
     def _take(self, position: int, count: int) -> None:
         """Serve the accesses from `position` to `count` of the batch.

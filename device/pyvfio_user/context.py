@@ -254,8 +254,8 @@ class Context:
             self._dma.close_unmapped()
             self._stay_readable(self._connection is not None and self._connection.filter.waiting)
         self._callbacks.raise_interrupt()
-        if not handled:
-            self._refuse_others()
+        if not handled and self._connection is not None:
+            self._listener.refuse(self._connection.filter.connected)
         return handled
 
     def _stay_readable(self, waiting: bool) -> None:
@@ -263,11 +263,6 @@ class Context:
         if waiting != self._readable:
             self._readable = waiting
             self._poll.modify(self._always, select.EPOLLIN if waiting else 0)
-
-    def _refuse_others(self) -> None:
-        """Refuse waiting clients with EBUSY if the present client is still connected."""
-        if self._connection is not None:
-            self._listener.refuse(self._connection.filter.connected)
 
     def _drain(self, limit: int) -> int:
         connection, handled, until = self._connection, 0, 0.0

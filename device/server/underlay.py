@@ -142,15 +142,14 @@ class Underlay:
         except OSError as error:
             done = len(first)
             peer.unsent += done
-            self._complain(endpoint, error)
+            if self._failures.admits():
+                why = os.strerror(error.errno or errno.EIO)
+                log.warning(
+                    "nothing goes to %s: %s (%d so far)", endpoint, why, self._failures.count
+                )
         for _ in range(done):
             peer.bytes -= len(peer.waiting.popleft())
         return done > 0
-
-    def _complain(self, endpoint: Endpoint, error: OSError) -> None:
-        if self._failures.admits():
-            why = os.strerror(error.errno or errno.EIO)
-            log.warning("nothing goes to %s: %s (%d so far)", endpoint, why, self._failures.count)
 
     # -- from peers to the network --------------------------------------------------------------
 
@@ -160,16 +159,13 @@ class Underlay:
         while monotonic() <= end:
             found = list(self._socket.receive())
             for source, datagram in found:
-                self._arrive(source, datagram)
+                frame = self._tunnel.read(datagram) if self._tunnel.admits(source) else None
+                if frame is not None:
+                    peer = self._peers[source]
+                    peer.received += 1
+                    self._fabric.send(peer, Frames(frame[:MAC_SIZE], [Train([frame])]))
             if not found:
                 return
-
-    def _arrive(self, source: Endpoint, datagram: bytes) -> None:
-        frame = self._tunnel.read(datagram) if self._tunnel.admits(source) else None
-        if frame is not None:
-            peer = self._peers[source]
-            peer.received += 1
-            self._fabric.send(peer, Frames(frame[:MAC_SIZE], [Train([frame])]))
 
     # -- what there is to see -------------------------------------------------------------------
 

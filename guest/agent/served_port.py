@@ -238,7 +238,10 @@ class ServedPort:
     def _serve(self, frame: Frame) -> None:
         if frame.kind == Kind.SYNC:
             self._begin_session(frame.session)
-            self._greet(frame.channel)
+            hello = {"version": VERSION, "protocol": PROTOCOL, "instance": self.instance}
+            self._send_object(
+                Kind.HELLO, frame.channel, {**hello, "channels": list(self._operations)}
+            )
         elif frame.kind == Kind.OPEN:
             self._open(frame)
         elif (operation := self._operations.get(frame.channel)) is not None:
@@ -254,10 +257,6 @@ class ServedPort:
         self._reader.session = session
         if self.loop.hung_up(self._fd):  # its end will make no new edge
             self._doubt_host()
-
-    def _greet(self, number: int) -> None:
-        hello = {"version": VERSION, "protocol": PROTOCOL, "instance": self.instance}
-        self._send_object(Kind.HELLO, number, {**hello, "channels": list(self._operations)})
 
     def end_session(self) -> None:
         """Stop all operations of the host; a frame already begun is still finished."""

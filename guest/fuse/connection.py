@@ -214,12 +214,9 @@ class FuseConnection:
             return errno.EBADF
         if offset == 0 or handle.text is None:
             # Taken once, so that a reader in pieces sees whole lines.
-            handle.text = self._text(handle.path)
+            found = self._opened_file(handle.path)
+            handle.text = os.fsencode(found.read()) if found.read is not None else b""
         return handle.text[offset : offset + size]
-
-    def _text(self, path: TreePath) -> bytes:
-        found = self._opened_file(path)
-        return os.fsencode(found.read()) if found.read is not None else b""
 
     def _write(self, unique: int, node: int, body: bytes) -> int | None:
         number, _, size, *_ = wire.RW_IN.unpack_from(body)
@@ -279,7 +276,10 @@ class FuseConnection:
             return errno.EBADF
         entries = b""
         for position, (name, found) in enumerate(handle.names[offset:], offset + 1):
-            entry = _entry(position, name, found)
+            raw = os.fsencode(name)
+            kind = stat.S_IFMT(found.full_mode) >> 12
+            head = wire.DIRENT.pack(_UNKNOWN_INODE, position, len(raw), kind)
+            entry = head + raw.ljust((len(raw) + 7) & ~7, b"\0")
             if len(entries) + len(entry) > size:
                 break
             entries += entry
@@ -307,11 +307,3 @@ def _attributes(number: int, node: Node) -> bytes:
     links = 2 if isinstance(node, Directory) else 1
     mode, size = node.full_mode, node.size
     return wire.ATTR.pack(number, size, 0, 0, 0, 0, 0, 0, 0, mode, links, 0, 0, 0, 4096, 0)
-
-
-def _entry(position: int, name: str, node: Node) -> bytes:
-    """Return one entry of a directory; reading goes on at `position` after it."""
-    raw = os.fsencode(name)
-    kind = stat.S_IFMT(node.full_mode) >> 12
-    head = wire.DIRENT.pack(_UNKNOWN_INODE, position, len(raw), kind)
-    return head + raw.ljust((len(raw) + 7) & ~7, b"\0")

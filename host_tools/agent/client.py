@@ -217,7 +217,9 @@ class Agent:
         partial = target.with_name(f".{target.name}.{os.urandom(6).hex()}.partial")
         try:
             with partial.open("xb") as stream:
-                room = _room(target.parent)
+                disk = os.statvfs(target.parent)
+                free = disk.f_bavail - disk.f_blocks // _FREE_PART
+                room = max(_ALWAYS, free * disk.f_frsize)
                 result = self._get(source, stream, room, f"free space in {target.parent}", moved)
             partial.chmod(result["mode"] & 0o777)
             partial.replace(target)
@@ -303,10 +305,3 @@ class Agent:
     def poweroff(self) -> None:
         """Switch the guest off; QEMU ends soon after this returns."""
         self._ask({"op": "poweroff"}, "poweroff")
-
-
-def _room(folder: Path) -> int:
-    """Return the most bytes that a file copied into `folder` may have."""
-    disk = os.statvfs(folder)
-    free = disk.f_bavail - disk.f_blocks // _FREE_PART
-    return max(_ALWAYS, free * disk.f_frsize)

@@ -196,7 +196,11 @@ class Cell:
         except LabError as error:
             self._lost = True
             kernel = error.what
-        self._clear()
+        counts = self.fault.effect in _TAKING
+        self._produced = self.stage.taken(self._number) if counts else int(self._happened)
+        if self._number:
+            self.stage.pair.server.tell(f"disarm a {self._number}")
+            self._number = ""
         if self._lost:
             return CRASHED, kernel
         if not self._happened:
@@ -252,13 +256,6 @@ class Cell:
             answer = tell(f"arm a {self.fault.name} {words}".rstrip())
             self._number = answer[0] if answer else ""
             self._happened = True
-
-    def _clear(self) -> None:
-        counts = self.fault.effect in _TAKING
-        self._produced = self.stage.taken(self._number) if counts else int(self._happened)
-        if self._number:
-            self.stage.pair.server.tell(f"disarm a {self._number}")
-            self._number = ""
 
     def _wait(self, seconds: float) -> None:
         """Wait for the client's end; its status stays None when it has none after `seconds`.

@@ -74,18 +74,15 @@ class Stage:
         deadline = time.monotonic() + _HEALTHY_SECONDS
         while True:
             with contextlib.suppress(CommandFailed, CommandTimedOut):
-                self._check()
+                with Running(self.pair.b, _CHECK, _HEALTHY_SECONDS) as server:
+                    server.until(listening(VERBS_PORT), 5)
+                    self.pair.a.run(f"{_CHECK} {SERVER}", timeout=5)
                 return True
             if time.monotonic() > deadline:
                 return False
             with contextlib.suppress(CommandFailed, CommandTimedOut):
                 for machine in self.pair.machines:
                     machine.run(["bluebridge-mlx4", _address(machine)], timeout=_RELOAD_SECONDS)
-
-    def _check(self) -> None:
-        with Running(self.pair.b, _CHECK, _HEALTHY_SECONDS) as server:
-            server.until(listening(VERBS_PORT), 5)
-            self.pair.a.run(f"{_CHECK} {SERVER}", timeout=5)
 
     def recover(self) -> str:
         """Return `YES` if all works, else start guests anew and return whether it works then."""

@@ -122,15 +122,12 @@ class _Found:
             elif isinstance(item, Gap):
                 checker.gap()
             else:
-                self._judge(item, checker)
-
-    def _judge(self, seen: Seen, checker: Checker) -> None:
-        for each in checker.take(seen):
-            name = tolerance(each.rule, self._names, migrated=seen.migrated)
-            if name is None:
-                self._add(each)
-            else:
-                self.tolerated[name, each.rule] += 1
+                for each in checker.take(item):
+                    name = tolerance(each.rule, self._names, migrated=item.migrated)
+                    if name is None:
+                        self._add(each)
+                    else:
+                        self.tolerated[name, each.rule] += 1
 
     def _add(self, found: Violation) -> None:
         self.broken[found.rule] += 1

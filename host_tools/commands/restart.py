@@ -7,7 +7,6 @@ import argparse
 from bluebridge.host_tools.errors import LabError, Reporter
 from bluebridge.host_tools.hosts import holder
 from bluebridge.host_tools.keeper import control, guests, record
-from bluebridge.host_tools.keeper.guests import Guest
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,15 +29,11 @@ def main(options: argparse.Namespace) -> int:
     if guest.pair.state != record.RUNNING:
         raise LabError(f"pair {guest.pair.number} is {guest.pair.state}", "try again in a moment")
     if guest.record.functions:
-        return _end_programs(guest)
+        for program in guest.record.programs():
+            holder.end(program)
+            print(f"{guest.called}: ended {program}")
+        print(f"{guest.called}: no program has its card, which is as after a reset")
+        return 0
     control.ask(guest.entry.control, {"restart": guest.name}, Reporter(quiet=options.quiet))
     print(f"guest {guest.name} is up again")
-    return 0
-
-
-def _end_programs(host: Guest) -> int:
-    for program in host.record.programs():
-        holder.end(program)
-        print(f"{host.called}: ended {program}")
-    print(f"{host.called}: no program has its card, which is as after a reset")
     return 0

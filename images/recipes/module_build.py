@@ -189,7 +189,13 @@ class PartsRecipe(ModuleRecipe):
 
     def build_modules(self, toolchain: Toolchain, folder: Path) -> None:
         for part in self.parts:
-            _build_part(toolchain, part)
+            tree = toolchain.source(
+                f"{part.folder}/{part.file}.c" if part.file else f"{part.folder}/"
+            )
+            if part.file:
+                (tree / "Kbuild").write_text(f"obj-m := {part.file}.o\n")
+            arguments = [*part.arguments, *_uses(toolchain, part)]
+            toolchain.make(tree, arguments, f"build {part.file or part.folder}")
         for module in sorted((toolchain.root / "work").rglob("*.ko")):
             toolchain.deliver(module, folder)
         for path, content in self._stock_modules().items():
@@ -197,14 +203,6 @@ class PartsRecipe(ModuleRecipe):
 
     def _stock_modules(self) -> dict[Path, bytes]:
         return ModuleTree(self.kernel.modules()).closure(self.stock)
-
-
-def _build_part(toolchain: Toolchain, part: Part) -> None:
-    tree = toolchain.source(f"{part.folder}/{part.file}.c" if part.file else f"{part.folder}/")
-    if part.file:
-        (tree / "Kbuild").write_text(f"obj-m := {part.file}.o\n")
-    arguments = [*part.arguments, *_uses(toolchain, part)]
-    toolchain.make(tree, arguments, f"build {part.file or part.folder}")
 
 
 def _uses(toolchain: Toolchain, part: Part) -> Iterable[str]:

@@ -131,18 +131,15 @@ class SubnetManager:
         try:
             self._serve_switch()
             for port, end in self._fabric.topology.links():
-                self._serve_link(port, end)
+                try:
+                    self._serve(port, 0)
+                    if self._serve(end, SM_LID + port.number):
+                        self._unconfirmed[id(end)] = end
+                except Exception:
+                    self._note_failure(port.number)
         finally:
             self._setting = self._sweeping = False
             self._later(CONFIRM_SECONDS, self._confirm)
-
-    def _serve_link(self, port: PortAgent, end: PortAgent) -> None:
-        try:
-            self._serve(port, 0)
-            if self._serve(end, SM_LID + port.number):
-                self._unconfirmed[id(end)] = end
-        except Exception:
-            self._note_failure(port.number)
 
     def _note_failure(self, port: int) -> None:
         """Log the failure to serve one port of the switch, which does not affect others."""

@@ -96,7 +96,9 @@ class ManagementKey:
         if not key or SMP.get(request, "mkey") == key:
             self._lease_ends = None
             return True
-        self._expire()
+        if self._lease_ends is not None and self._clock() >= self._lease_ends:
+            self._lease_ends = None
+            PORT_INFO.set(self._info, "mkey_protect", READ_KEY)
         if SMP.get(request, "method") == Method.GET and self._protection <= READ_REST:
             return True
         violations = min(PORT_INFO.get(info, "mkey_violations") + 1, MOST_VIOLATIONS)
@@ -114,8 +116,3 @@ class ManagementKey:
     @property
     def _protection(self) -> int:
         return PORT_INFO.get(self._info, "mkey_protect")
-
-    def _expire(self) -> None:
-        if self._lease_ends is not None and self._clock() >= self._lease_ends:
-            self._lease_ends = None
-            PORT_INFO.set(self._info, "mkey_protect", READ_KEY)

@@ -63,12 +63,6 @@ def _take_if_set(target: bytearray, source: bytes, *names: str) -> None:
             _take(target, source, name)
 
 
-def _merge_optional(qp: HcaPair, source: bytes, mask: int) -> None:
-    for bit, name in OPTIONAL.items():
-        if mask >> bit & 1:
-            _take(qp.context, source, name)
-
-
 def _merge_rtr(qp: HcaPair, source: bytes) -> None:
     """Take over the path and the responder's fields, for INIT2RTR."""
     _take(qp.context, source, "remote_qpn", "next_recv_psn", "rra_max")
@@ -128,7 +122,9 @@ def modify(adapter: Adapter, command: Command) -> None:
         _merge_rtr(qp, context)
     elif command.opcode == Opcode.RTR2RTS_QP:
         _merge_rts(qp, context)
-    _merge_optional(qp, context, mask)
+    for bit, name in OPTIONAL.items():
+        if mask >> bit & 1:
+            _take(qp.context, context, name)
     qp.load()
     if target is QpState.SQD:
         qp.drain(event=bool(command.in_modifier & MODIFIER_SQD_EVENT))

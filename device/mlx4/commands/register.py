@@ -156,18 +156,16 @@ class CommandRegister:
             self._carry_on(execution)
         else:
             if command.event:
-                self._take_out(execution)
+                # Clear GO before the command is complete, so that the register takes others
+                # meanwhile.
+                self._execution = None
+                self._delayed.append(execution)
+                control = self._word(CONTROL) & ~HCR_GO
+                self._words[CONTROL:] = control.to_bytes(4, "big")
             if fault.effect is Effect.COMMAND_LATE:
                 self._adapter.bus.call_later(fault.seconds, lambda: self._continue(execution))
             else:
                 faults.keep(fault, lambda: self._continue(execution))
-
-    def _take_out(self, execution: Execution) -> None:
-        """Clear GO before the command is complete, so that the register takes others meanwhile."""
-        self._execution = None
-        self._delayed.append(execution)
-        control = self._word(CONTROL) & ~HCR_GO
-        self._words[CONTROL:] = control.to_bytes(4, "big")
 
     def _word(self, offset: int) -> int:
         return int.from_bytes(self._words[offset : offset + 4], "big")
@@ -247,18 +245,16 @@ class CommandRegister:
         if isinstance(result, int):
             return result
         if isinstance(result, bytes):
-            self._answer(command, execution.change(result) if execution.change else result)
+            data = execution.change(result) if execution.change else result
+            try:
+                self._adapter.bus.write(
+                    command.out_param, data[:MAILBOX_SIZE], What.MAILBOX_OUT, command.opcode
+                )
+            except DmaError as error:
+                raise CommandError(Status.BAD_PARAM, f"output mailbox: {error}") from error
             return command.out_param
         execution.steps = result
         return 0
-
-    def _answer(self, command: Command, data: bytes) -> None:
-        try:
-            self._adapter.bus.write(
-                command.out_param, data[:MAILBOX_SIZE], What.MAILBOX_OUT, command.opcode
-            )
-        except DmaError as error:
-            raise CommandError(Status.BAD_PARAM, f"output mailbox: {error}") from error
 
     def _note(self, command: Command, status: Status, reason: str, microseconds: int) -> None:
         self._adapter.bus.tell(

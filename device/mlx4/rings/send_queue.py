@@ -87,7 +87,10 @@ class SendRing(SendQueue):
         try:
             more = self._walk()
         except DmaError as fault:
-            self._vanished(fault)
+            # The ring is no memory any more, so its entries cannot be flushed: an event tells.
+            qpn = self._owner.qpn
+            self._bus.tell(Fact.SEND_QUEUE_LOST, qpn=qpn, reason=str(fault))
+            self._owner.ring_lost()
             return
         finally:
             self._engine.finish()
@@ -229,9 +232,3 @@ class SendRing(SendQueue):
         self._bus.concern(qpn, index)
         self._bus.tell(Fact.WORK_REFUSED, qpn=qpn, index=index, reason=reason)
         self._hand_over(b"", index)
-
-    def _vanished(self, fault: DmaError) -> None:
-        """Report by an event that the ring is no memory any more, so nothing can be flushed."""
-        qpn = self._owner.qpn
-        self._bus.tell(Fact.SEND_QUEUE_LOST, qpn=qpn, reason=str(fault))
-        self._owner.ring_lost()

@@ -87,7 +87,10 @@ class Resources:
         self.dma_mr = self.pd.get_dma_mr(ALL_ACCESS)
         self.local_key = self.dma_mr.lkey
         if options.local_dma_lkey:
-            self.local_key = self._reserved_key(device)
+            key = device.local_dma_lkey
+            if key is None:
+                raise KrpingError("this HCA has no local dma lkey: leave local_dma_lkey out")
+            self.local_key = key
         if options.mem_mode is MemMode.REG:
             self._set_up_reg_mr()
         self._log.note("allocated & registered buffers...")
@@ -103,13 +106,6 @@ class Resources:
         self._log.note(f"reg rkey {self.reg_mr.rkey:#x} page_list_len {count}")
         for address in (self.rdma_address, self.start_address):
             self._pages[address] = tuple(address + PAGE * index for index in range(count))
-
-    def _reserved_key(self, device: Device) -> int:
-        """Return the local key that reaches all memory without a region of its own."""
-        key = device.local_dma_lkey
-        if key is None:
-            raise KrpingError("this HCA has no local dma lkey: leave local_dma_lkey out")
-        return key
 
     def _set_up_requests(self) -> None:
         base, size = self._control.address, ADVERTISEMENT.size

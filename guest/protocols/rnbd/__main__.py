@@ -105,7 +105,10 @@ class ClientProgram:
             self._unmap_all(force=self._signals > 1)
         waiting = self.client.devices or (self.client.unmapping and self._signals < 2)
         if not waiting and not self._closing:
-            self._close()
+            # End the session, after a while also without its answer.
+            self._closing = True
+            self._loop.call_at(self._loop.now() + CLOSE_SECONDS, self._give_up)
+            self.side.transport.call(self.side.engine.close)
 
     def _unmap_all(self, *, force: bool) -> None:
         """Unmap all devices at a signal; those in use stay until the next one."""
@@ -114,12 +117,6 @@ class ClientProgram:
                 self.devices.unmap(device, force=force)
             except OSError as error:
                 log(f"{error.strerror}: umount it, or send the signal again")
-
-    def _close(self) -> None:
-        """End the session, after a while also without its answer."""
-        self._closing = True
-        self._loop.call_at(self._loop.now() + CLOSE_SECONDS, self._give_up)
-        self.side.transport.call(self.side.engine.close)
 
     def _give_up(self) -> None:
         self.devices.closed = True

@@ -46,7 +46,14 @@ class FileBackend:
                 raise
             self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             self.writable = False
-        self.geometry = self._measured(path)
+        sectors = os.lseek(self._fd, 0, os.SEEK_END) // SECTOR
+        if not sectors:
+            raise ValueError(f"{path} is shorter than a sector of {SECTOR} bytes")
+        logical = SECTOR
+        if stat.S_ISBLK(os.fstat(self._fd).st_mode):
+            answer = fcntl.ioctl(self._fd, _BLKSSZGET, bytes(4))
+            logical = int(struct.unpack("=I", answer)[0])
+        self.geometry = _geometry(sectors, logical, CachePolicy.WRITEBACK | CachePolicy.FUA)
 
     def close(self) -> None:
         """Close the file."""
@@ -103,17 +110,6 @@ class FileBackend:
         if length and _fallocate(self._fd, mode, offset, length):
             code = ctypes.get_errno()
             raise OSError(code, os.strerror(code))
-
-    def _measured(self, path: str) -> Geometry:
-        """Return size and blocks of the open file; raises `OSError` and `ValueError`."""
-        sectors = os.lseek(self._fd, 0, os.SEEK_END) // SECTOR
-        if not sectors:
-            raise ValueError(f"{path} is shorter than a sector of {SECTOR} bytes")
-        logical = SECTOR
-        if stat.S_ISBLK(os.fstat(self._fd).st_mode):
-            answer = fcntl.ioctl(self._fd, _BLKSSZGET, bytes(4))
-            logical = int(struct.unpack("=I", answer)[0])
-        return _geometry(sectors, logical, CachePolicy.WRITEBACK | CachePolicy.FUA)
 
 
 class RamBackend:

@@ -111,7 +111,10 @@ class BlockDevices:
                     self._take(action)
         finally:
             self._draining = False
-        self._set_timer()
+        deadline = self.client.deadline
+        if deadline is not None and deadline != self._due:
+            self._due = deadline
+            self._loop.call_at(deadline, self._expire)
 
     def map(self, name: str, access: AccessMode, over: Over = _nothing) -> None:
         """Map a device and make its block device; raises `OSError` and `ValueError`."""
@@ -206,12 +209,6 @@ class BlockDevices:
         if self.blocks.pop(device, None) is not None:
             self.client.unmap(device, self._loop.now())
             self.drain()
-
-    def _set_timer(self) -> None:
-        deadline = self.client.deadline
-        if deadline is not None and deadline != self._due:
-            self._due = deadline
-            self._loop.call_at(deadline, self._expire)
 
     def _expire(self) -> None:
         self._due = None

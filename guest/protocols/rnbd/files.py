@@ -194,19 +194,15 @@ class ClientFiles:
 
     def _map(self, data: bytes, answer: Answer) -> None:
         options = parse_map_options(data, self._cpus)
-        self._check_session(options)
-        try:
-            self._devices.map(options.device, options.access, answer.done)
-        except ValueError as error:
-            raise OSError(errno.EINVAL, str(error)) from None
-
-    def _check_session(self, options: MapOptions) -> None:
-        """Raise `OSError` for another session than the program's, and for polling."""
         if options.session != self._devices.session:
             code = errno.EOPNOTSUPP if options.paths else errno.ENXIO
             raise OSError(code, f"the session is {self._devices.session}")
         if options.poll_queues:
             raise OSError(errno.EINVAL, "the session exists without polling")
+        try:
+            self._devices.map(options.device, options.access, answer.done)
+        except ValueError as error:
+            raise OSError(errno.EINVAL, str(error)) from None
 
 
 class ServerFiles:

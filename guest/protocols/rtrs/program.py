@@ -83,16 +83,6 @@ def _add_file_commands(commands: argparse._SubParsersAction[argparse.ArgumentPar
     put.set_defaults(file=lambda given: _set(HOME / given.path, given.value))
 
 
-def _run_file_command(given: argparse.Namespace) -> int:
-    """Run the command; returns 0, or 1 after one line that says what is wrong."""
-    try:
-        status: int = given.file(given)
-    except OSError as error:
-        print(f"{error.filename}: {error.strerror}", file=sys.stderr)
-        return 1
-    return status
-
-
 def _list(top: Path) -> int:
     for path in _files(top):
         name = path.relative_to(HOME)
@@ -206,7 +196,12 @@ def run_program(name: str, given: argparse.Namespace) -> int:
     The status is 1 after one line for what failed, 2 for a wrong call.
     """
     if hasattr(given, "file"):
-        return _run_file_command(given)
+        try:
+            status: int = given.file(given)
+        except OSError as error:
+            print(f"{error.filename}: {error.strerror}", file=sys.stderr)
+            return 1
+        return status
     run: Callable[[argparse.Namespace, Interfaces, Loop], int] = given.run
     try:
         words = [parse_interface(word) for word in given.interface]

@@ -148,7 +148,10 @@ class FunctionActivities:
         if kind is Kind.CONFIG_READ or kind is Kind.CONFIG_WRITE:
             self._resets.config(event, one)
         elif kind is Kind.RESET:
-            self._reset(event, one)
+            self._resets.reset(event, one, self._failure)
+            self._failure = None
+            self._commands.stop()
+            self._interrupts.reset()
         elif kind is Kind.CONTROL:
             self._activities.control(event, one)
         elif kind is Kind.NOTE and self._resets.note(event, one):
@@ -164,12 +167,6 @@ class FunctionActivities:
         """Complete all activities that wait for more events, at the end of the log."""
         self._resets.other()
         self._commands.stop()
-
-    def _reset(self, event: Event, one: Transaction) -> None:
-        self._resets.reset(event, one, self._failure)
-        self._failure = None
-        self._commands.stop()
-        self._interrupts.reset()
 
     def _other(self, event: Event, one: Transaction) -> None:
         role = one.role

@@ -154,7 +154,10 @@ class BridgeAccesses:
             by = found.by
             return self._ring(one, (found.value & by.bits) << (found.index if by.bit_each else 0))
         if use is Use.SEND:
-            return self._send(one, found)
+            slot, device = found.by.number, one.device
+            words = uses_of(device).message_names.get(found.value, hex(found.value))
+            one.text = f"message {slot} to {self._peers_machine(device)}: {words}"
+            return self.bells(self._peer(device)).message(_doorbell(one), slot)
         if use is Use.PEER_SCRATCHPAD:
             return self._scratchpad(one, found)
         if use in (Use.PENDING, Use.INBOX, Use.INBOX_STATUS):
@@ -189,12 +192,6 @@ class BridgeAccesses:
         plural = "s" if "," in names else ""
         one.text = f"doorbell{plural} {names} of {self._peers_machine(one.device)}"
         return self.bells(self._peer(one.device)).ring(_doorbell(one), bits)
-
-    def _send(self, one: Transaction, found: RegisterAccess) -> Cause:
-        slot, device = found.by.number, one.device
-        words = uses_of(device).message_names.get(found.value, hex(found.value))
-        one.text = f"message {slot} to {self._peers_machine(device)}: {words}"
-        return self.bells(self._peer(device)).message(_doorbell(one), slot)
 
     def _scratchpad(self, one: Transaction, found: RegisterAccess) -> Cause:
         machine = self._peers_machine(one.device)

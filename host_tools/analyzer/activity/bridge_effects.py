@@ -280,17 +280,14 @@ class Doorbells:
         if listed:
             found.reaction(one, bits if clears else 0)
         if clears:
-            self._clear_rest(bits, found)
+            # Clear the bits in later rings, too; for messages only in that in the slot.
+            low = bits & ~self._messages
+            for each in self._rung:
+                if each is not found and each.bits & low:
+                    each.bits &= ~low
+                    each.answered = True
         self._sweep()
         return listed
-
-    def _clear_rest(self, bits: int, first: Rung) -> None:
-        """Clear the bits in later rings, too; for messages only in that in the slot."""
-        low = bits & ~self._messages
-        for each in self._rung:
-            if each is not first and each.bits & low:
-                each.bits &= ~low
-                each.answered = True
 
     def expire(self, before: float) -> None:
         """Complete the rings that have had no event since `before`, in seconds."""

@@ -98,7 +98,13 @@ class TransferAssembler:
             self._entries[one.device, one.obj] = event, one
         elif event.work and role is not Role.LINK and role is not Role.CONTROL:
             self._part(event, one)
-        return self._ready(event.number)
+        done = self._done
+        while done and done[0][0] + LINGER < event.number:
+            self._give(done.popleft()[1])
+        if not self._given:
+            return _NOTHING
+        given, self._given = self._given, []
+        return given
 
     def next_number(self) -> int:
         """Count a work request that begins now and return its number."""
@@ -250,15 +256,6 @@ class TransferAssembler:
         queue = self._queues.get((transfer.device, transfer.qpn))
         while queue and (transfer.index - (queue[0] & INDEX_MASK)) & INDEX_MASK <= HALF:
             self._done.append((number, queue.popleft()))
-
-    def _ready(self, number: int) -> list[Transfer]:
-        done = self._done
-        while done and done[0][0] + LINGER < number:
-            self._give(done.popleft()[1])
-        if not self._given:
-            return _NOTHING
-        given, self._given = self._given, []
-        return given
 
     def _give(self, work: int) -> None:
         """Make a work request ready to be returned, unless it was returned before."""

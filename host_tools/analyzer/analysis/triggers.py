@@ -121,7 +121,12 @@ class Triggers:
         """Take stores that arrived after their entry was fetched; its doorbell was another's."""
         found = self._found.get((transfer.device, transfer.qpn))
         if transfer.posted_by is PostedBy.DOORBELL and found:
-            _move_doorbell(transfer, found.pop())
+            target = found.pop()
+            doorbell = transfer.transactions.pop(0)
+            for one in transfer.transactions:
+                one.parent = one.parent - 1 if one.parent else None
+            target.transactions.append(doorbell)
+            target.posted_by = PostedBy.DOORBELL
         elif found and transfer in found:
             found.remove(transfer)
         transfer.posted_by = PostedBy.EARLY
@@ -176,15 +181,6 @@ class Triggers:
         for write in trigger.writes:
             transfer.take(write)
         trigger.owner = transfer
-
-
-def _move_doorbell(source: Transfer, target: Transfer) -> None:
-    """Give the doorbell at the beginning of `source` to `target`."""
-    doorbell = source.transactions.pop(0)
-    for one in source.transactions:
-        one.parent = one.parent - 1 if one.parent else None
-    target.transactions.append(doorbell)
-    target.posted_by = PostedBy.DOORBELL
 
 
 class CompletionNotifications:

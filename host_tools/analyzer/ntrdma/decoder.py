@@ -278,14 +278,11 @@ class Decoder:
                 self._windows[store.sender] = store.receiver, difference
             return text
         if event.kind is Kind.MMIO_WRITE:
-            return self._register(event)
+            machine, kind = self._finder.machine(event.device)
+            bridge = kind is DeviceKind.BRIDGE
+            index = self._ports.scratchpad(event, machine) if bridge else None
+            return "" if index is None else scratchpad_text(index, event.data)
         return self._descriptor(event) if event.what is What.DESCRIPTOR else ""
-
-    def _register(self, event: Event) -> str:
-        machine, kind = self._finder.machine(event.device)
-        bridge = kind is DeviceKind.BRIDGE
-        index = self._ports.scratchpad(event, machine) if bridge else None
-        return "" if index is None else scratchpad_text(index, event.data)
 
     def _descriptor(self, event: Event) -> str:
         """Describe a descriptor by what it stores, if it stores to the peer's memory."""

@@ -88,7 +88,12 @@ class StoreFinder:
         if kind is Kind.MMIO_WRITE:
             self._register(event)
         elif kind is Kind.DMA_WRITE and what in (What.WINDOW, What.MESSAGE):
-            return self._arrived(event)
+            carrier = self._active
+            receiver = self.machine(event.device)[0]
+            if carrier is None or receiver == carrier.machine:
+                return None
+            carrier.add(event)
+            return Store(carrier, event, receiver)
         elif what is What.COPY:
             self._copied(event)
         elif what is What.DESCRIPTOR:
@@ -137,11 +142,3 @@ class StoreFinder:
         if carrier is not None:
             carrier.add(event)
         self._active = None
-
-    def _arrived(self, event: Event) -> Store | None:
-        carrier = self._active
-        receiver = self.machine(event.device)[0]
-        if carrier is None or receiver == carrier.machine:
-            return None
-        carrier.add(event)
-        return Store(carrier, event, receiver)

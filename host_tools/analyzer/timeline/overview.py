@@ -75,7 +75,13 @@ class Rates:
         try:
             self.bins[key][time // self.width] += length
         except (KeyError, IndexError):
-            self._make(key, time)
+            while time // self.width >= MOST_BINS:
+                self.width *= 2
+                for other, values in self.bins.items():
+                    pairs = zip_longest(values[::2], values[1::2], fillvalue=0)
+                    self.bins[other] = [first + second for first, second in pairs]
+            values = self.bins.setdefault(key, [])
+            values.extend([0] * (time // self.width + 1 - len(values)))
             self.bins[key][time // self.width] += length
 
     def ways(self, devices: Sequence[str]) -> dict[tuple[str, str], list[int]]:
@@ -87,15 +93,6 @@ class Rates:
             pairs = zip_longest(found.get(key, ()), values, fillvalue=0)
             found[key] = [one + other for one, other in pairs]
         return found
-
-    def _make(self, key: tuple[int, int], time: int) -> None:
-        while time // self.width >= MOST_BINS:
-            self.width *= 2
-            for other, values in self.bins.items():
-                pairs = zip_longest(values[::2], values[1::2], fillvalue=0)
-                self.bins[other] = [first + second for first, second in pairs]
-        values = self.bins.setdefault(key, [])
-        values.extend([0] * (time // self.width + 1 - len(values)))
 
 
 def overview(heads: Iterable[Head]) -> tuple[list[Block], Rates]:

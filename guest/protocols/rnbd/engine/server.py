@@ -208,7 +208,9 @@ class RnbdServer:
         elif isinstance(action, SessionUp):
             self._sessions[action.session] = SessionDevices(action.name)
         else:
-            self._end(action.session)
+            session = self._sessions.pop(action.session, None)
+            for device in session.opened() if session else ():
+                device.export.close(device.access)
 
     def force_close(self, device: OpenDevice) -> None:
         """Take a device away from its session; its number stays in use."""
@@ -281,11 +283,6 @@ class RnbdServer:
         """Put an answer where the client reads it; raises `MessageError` if it has no room."""
         _need_room(action, len(answer))
         self._view(action.session, action.chunk)[: len(answer)] = answer
-
-    def _end(self, number: int) -> None:
-        session = self._sessions.pop(number, None)
-        for device in session.opened() if session else ():
-            device.export.close(device.access)
 
 
 def _need_room(action: Serve, length: int) -> None:

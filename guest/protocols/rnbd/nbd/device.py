@@ -164,7 +164,10 @@ class NbdDevice:
             self._end()
             return False
         if request.command not in _OPERATION or self._too_long(request):
-            self._refuse(request)
+            if request.command == Command.WRITE:
+                self._stream.skip_data(request.length)
+            self._output.append((memoryview(pack_reply(request.cookie, errno.EINVAL)), None))
+            self._send()
             return True
         permit = self._client.get_permit(self._device)
         if permit is None:
@@ -180,12 +183,6 @@ class NbdDevice:
     def _too_long(self, request: NbdRequest) -> bool:
         moves_data = request.command in (Command.READ, Command.WRITE)
         return moves_data and request.length > self._client.max_io_size
-
-    def _refuse(self, request: NbdRequest) -> None:
-        if request.command == Command.WRITE:
-            self._stream.skip_data(request.length)
-        self._output.append((memoryview(pack_reply(request.cookie, errno.EINVAL)), None))
-        self._send()
 
     def _submit(self, request: NbdRequest, permit: Permit) -> None:
         tag = self._next_tag

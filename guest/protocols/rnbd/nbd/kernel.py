@@ -208,7 +208,11 @@ def _connect(index: int, geometry: Geometry, access: AccessMode) -> KernelDevice
     item = pack_attributes({_SOCKET_FD: _u32(theirs.fileno())})
     try:
         for end in (ours, theirs):
-            _enlarge(end)
+            for forced, plain in (_SEND_BUFFERS, _RECEIVE_BUFFERS):
+                try:
+                    end.setsockopt(socket.SOL_SOCKET, forced, _BUFFER)
+                except PermissionError:
+                    end.setsockopt(socket.SOL_SOCKET, plain, _BUFFER)
         with GenericNetlink(FAMILY) as netlink:
             netlink.ask(
                 _CONNECT,
@@ -226,11 +230,3 @@ def _connect(index: int, geometry: Geometry, access: AccessMode) -> KernelDevice
     finally:
         theirs.close()
     return KernelDevice(index, ours, geometry.logical_block_size)
-
-
-def _enlarge(end: socket.socket) -> None:
-    for forced, plain in (_SEND_BUFFERS, _RECEIVE_BUFFERS):
-        try:
-            end.setsockopt(socket.SOL_SOCKET, forced, _BUFFER)
-        except PermissionError:
-            end.setsockopt(socket.SOL_SOCKET, plain, _BUFFER)

@@ -10,7 +10,6 @@ from bluebridge.guest.bus.interface import DmaMemory
 from bluebridge.guest.cm import CmId
 from bluebridge.guest.protocols.rtrs.engine.actions import (
     SLOTS,
-    Invalidate,
     Limits,
     Received,
     Register,
@@ -80,7 +79,11 @@ class WorkRequests:
             return _send(request, interface, flags, memory)
         if isinstance(request, Register):
             return self._register(request, flags)
-        return _invalidation(request, flags)
+        if isinstance(request, SendInvalidate):
+            opcode, key = WrOpcode.SEND_WITH_INV, request.rkey
+        else:
+            opcode, key = WrOpcode.LOCAL_INV, request.key
+        return SendWr(request.token, opcode, send_flags=flags, invalidate_rkey=key)
 
     def _write_request(self, request: WriteRequest, interface: Interface, flags: int) -> SendWr:
         slots = self._memory
@@ -125,14 +128,6 @@ class WorkRequests:
             iova=mapping.iova,
             length=request.length,
         )
-
-
-def _invalidation(request: SendInvalidate | Invalidate, flags: int) -> SendWr:
-    if isinstance(request, SendInvalidate):
-        opcode, key = WrOpcode.SEND_WITH_INV, request.rkey
-    else:
-        opcode, key = WrOpcode.LOCAL_INV, request.key
-    return SendWr(request.token, opcode, send_flags=flags, invalidate_rkey=key)
 
 
 def _send(request: Send, interface: Interface, flags: int, memory: list[DmaMemory]) -> SendWr:

@@ -38,16 +38,14 @@ class Pieces:
         try:
             while len(self.views) < count:
                 wanted = min(per_block, count - len(self.views))
-                self._add(device.allocate(wanted * self.stride, self.stride), wanted)
+                block = device.allocate(wanted * self.stride, self.stride)
+                self._blocks.append(block)
+                for start in range(0, wanted * self.stride, self.stride):
+                    self.addresses.append(block.address + start)
+                    self.views.append(block.view[start : start + self.size])
         except MemoryError:
             self.free()
             raise
-
-    def _add(self, block: DmaMemory, count: int) -> None:
-        self._blocks.append(block)
-        for start in range(0, count * self.stride, self.stride):
-            self.addresses.append(block.address + start)
-            self.views.append(block.view[start : start + self.size])
 
     def free(self) -> None:
         """Free the memory; a second call does nothing."""

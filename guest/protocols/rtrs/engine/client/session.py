@@ -177,7 +177,12 @@ class ClientSession(Engine):
             self._outbox.append(LinkChanged(True))
         self._dispatch.repeat()
         if path in self._to_open:
-            self._open_next(path, now)
+            self._to_open.remove(path)
+            if self._to_open:
+                self._to_open[0].connect(now)
+            else:
+                self._opened = True
+                self._outbox.append(Opened(None, 0))
         elif path.first:
             self._outbox.append(Opened(path.number, 0))
 
@@ -212,14 +217,6 @@ class ClientSession(Engine):
         path = Path(self._shared, self, self._last_path, addresses)
         self._paths.append(path)
         return path
-
-    def _open_next(self, path: Path, now: float) -> None:
-        self._to_open.remove(path)
-        if self._to_open:
-            self._to_open[0].connect(now)
-        else:
-            self._opened = True
-            self._outbox.append(Opened(None, 0))
 
     def _path(self, number: int) -> Path | None:
         for path in self._paths:
