@@ -119,6 +119,7 @@ class Copier:
         if place.load is not None:
             return place.load()
         if place.fault == CLOSED and not self._strict:
+            # A closed window answers as PCIe does when a read is aborted: all ones.
             return b"\xff" * place.length
         raise CopyFault(ChannelError.READ_DATA, address)
 
@@ -243,6 +244,7 @@ class DmaChannel:
         except CopyFault as fault:
             self._halt(fault.error)
         except DmaError:
+            # Only the descriptor is read so; the one before it, or `chain`, said where it is.
             self._halt(ChannelError.NEXT_ADDRESS)
         return 0
 
@@ -250,6 +252,7 @@ class DmaChannel:
         address = self._next
         entry = self._bus.read(address, DESCRIPTOR_SIZE, What.DESCRIPTOR, self._number)
         size, flags, source, target, following = _ENTRY.unpack_from(entry)
+        # Linux starts a channel with one without a copy (`ioat/dma.c: ioat_start_null_desc`).
         if flags & _NULL:
             size = 0
         elif flags >> _OPERATION != _COPY:

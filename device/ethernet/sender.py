@@ -89,6 +89,7 @@ class EthernetSender(UnconnectedSender):
         """Send the burst: frames first, then the completions of their entries."""
         if self._trains:
             self._send_burst()
+        # Entries complete in order, so all wait for a large send that is not out yet.
         if self._collected and not self._rest:
             self._collected = False
             self._qp.completions.post_collected(self._left)

@@ -90,6 +90,7 @@ class BridgeLink:
         if up == self.up:
             return
         self.up = up
+        # Whoever has not read the new status would take a ring for one of the old link.
         for number in range(2):
             self._forget(number)
         for side in self._sides:
@@ -127,6 +128,7 @@ class BridgeLink:
         elif self._informed[peer]:
             self._sides[peer].ring(bits)
         else:
+            # Doorbells are bits of a register: two rings before the peer looks are one.
             self._held[peer] |= bits
 
 

@@ -104,6 +104,7 @@ class SwitchtecBridge:
             if self._control.write(self._partition, offset, data):
                 self._inbox.began_work()
         else:
+            # Doorbells that were set and unmasked before the write have interrupted already.
             unmasked = self._unmasked()
             for slot, value in self._registers.write(offset, data):
                 self._written(slot, value, unmasked)
@@ -118,6 +119,7 @@ class SwitchtecBridge:
             elif slot.name.startswith("outbound") and slot.name[8:].isdigit():
                 number = int(slot.name[8:])
                 if self._peer is not None:
+                    # Drivers tell by it that their link is up (`ntb_hw_switchtec.c: LINK_MESSAGE`).
                     if number == 0:
                         self._gate.sent(value, self._peer._gate)
                     self._peer._inbox.receive(number | self._partition << 2, value)

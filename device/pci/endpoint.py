@@ -162,6 +162,7 @@ class Endpoint:
         events, device, model = self._events, self._device, self._plugged()
 
         def read(offset: int, length: int) -> bytes:
+            # An access of the guest belongs to no work request, whatever ran before it.
             events.work = 0
             data = b"\xff" * length if self._mute else model.bar_read(bar, offset, length)
             events.record(device, _MMIO_READ, bar, offset, length, data)

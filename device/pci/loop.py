@@ -113,6 +113,7 @@ class LoopTimer:
         self.action: Action | None = action
 
     def __lt__(self, other: LoopTimer) -> bool:
+        # Of two that are due together the one that was asked for first runs first.
         return (self.due, self.number) < (other.due, other.number)
 
     def cancel(self) -> None:
@@ -144,6 +145,7 @@ class EventLoop:
         self._number = 0
         self._stopped = False
         self._signals: frozenset[int] = frozenset()
+        # A signal handler that writes to a full pipe must not wait.
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._poll.register(self._wake_read, select.EPOLLIN)
 

@@ -40,6 +40,7 @@ class GuestMemory:
     def remove(self, address: int) -> None:
         """Remove the region that starts at `address`; unknown ones are ignored."""
         if self._refused:
+            # Pieces around a refused page do not tell which region they are of.
             self._whole.pop(address, None)
             self._carve()
             return
@@ -81,6 +82,7 @@ class GuestMemory:
             self._regions.append(view)
 
     def _forget(self) -> None:
+        # The region that was used last may be the one that has gone.
         self._low, self._high, self._view = 0, 0, memoryview(bytearray())
 
     def _find(self, address: int, length: int) -> None:
@@ -121,6 +123,7 @@ class GuestMemory:
 
     def views(self, runs: Sequence[Run]) -> Sequence[memoryview]:
         """Return views of all runs, several for a run across regions; raises `DmaError`."""
+        # Most accesses are of one run in the region that the access before was in.
         if len(runs) == 1:
             address, length = runs[0]
             if self._low <= address and address + length <= self._high:

@@ -139,6 +139,7 @@ class CommandRegister:
         self._words[offset : offset + len(data)] = data
         if self._health.failed:
             return
+        # Drivers write the control word last, when all others are in place.
         if offset + len(data) == HCR.size and self._word(CONTROL) & HCR_GO:
             self._execution = Execution(self._command(), perf_counter_ns())
             self._begin(self._execution)

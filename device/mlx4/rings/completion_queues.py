@@ -89,10 +89,12 @@ class CompletionQueue:
         if self.broken:
             return
         index = self.producer
+        # The record in guest memory is read only when the index known from it leaves no room.
         if (index - self.consumer) & INDEX_MASK >= self.size and self._full():
             self._break(OVERRUN)
             return
         entry = bytearray(cqe)
+        # The bit changes with each lap, so that software knows a new entry from an old one.
         if index & self.size:
             entry[OWNER_OFFSET] |= OWNER_BIT
         if self._lead:
@@ -130,6 +132,7 @@ class CompletionQueue:
                     self._break(OVERRUN)
                     return
                 continue
+            # Neither beyond the ring's end, where the owner bit changes, nor into another page.
             count = min(room, self.size - slot, len(entries) - position, self._page_entries(slot))
             self._write(slot, entries[position : position + count])
             position += count
@@ -234,6 +237,7 @@ class CompletionQueue:
         while missed := (self.producer + 1 - following) & INDEX_MASK:  # while others had a turn
             known, following = following, following + missed
             yield from buffer.fill_owner(self._stride, self.cqn, following, known)
+        # Entries may have come while the new ring was prepared.
         self._check_resize(log_size)
         marker = bytearray(self._stride)
         marker[-1] = OPCODE_RESIZE | (OWNER_BIT if self.producer & self.size else 0)

@@ -193,6 +193,7 @@ class EventQueues:
             return
         if eqe[1] in self._faults.events and self._faults.loses_event(eqe[1]):
             return
+        # Nothing overtakes the backlog: software relies on the order of events.
         if (queue.backlog or queue.waiting >= queue.size) and not queue.overwrites:
             if self._backlog < MAX_BACKLOG:
                 self._backlog += 1
@@ -216,6 +217,7 @@ class EventQueues:
         while queue.backlog and queue.waiting < queue.size:
             self._backlog -= 1
             self._write(queue, bytearray(queue.backlog.popleft()))
+        # Events of overflow that go to this very queue had no room in it until now.
         if queue.overflowed and not queue.backlog:
             queue.overflowed = False
             if self._map.get(EventType.EQ_OVERFLOW) == eqn:

@@ -83,6 +83,7 @@ class SendRing(SendQueue):
     def run(self) -> None:
         if self._running or self._scheduled or self.deaf:
             return
+        # An answer that comes within the walk calls `go_on`: the walk goes on by itself.
         self._running = True
         try:
             more = self._walk()
@@ -190,6 +191,7 @@ class SendRing(SendQueue):
             return
         self._bus.concern(self._owner.qpn, index)
         raw = self._read(index, length)
+        # The header was read before for the length; the guest may have written another one since.
         if raw[0] >> 7 != index >> self.log_size & 1 or raw[7] & DS_MASK != word1 & DS_MASK:
             self.reject(index, "the entry changed while it was read")
             return

@@ -208,6 +208,7 @@ class MemoryRegions:
             raise AccessError(f"key {key:#x} belongs to PD {region.pd}, not {pd}")
         if not region.free:
             raise AccessError(f"key {key:#x} is still registered")
+        # Rights of peers to change memory need that of its owner (ibv_reg_mr(3)).
         if wanted.rights & REMOTE_CHANGES and not wanted.rights & Rights.LOCAL_WRITE:
             raise AccessError(f"key {key:#x} would be writable for peers only")
         if shift not in PAGE_SHIFTS or wanted.offset or not length or start + length > 1 << 64:
