@@ -112,7 +112,7 @@ def _headers(
         pkey=message.pkey,
         dest_qpn=message.target_qpn & PSN_MASK,
         ack_request=int(ack),
-        psn=message.psn + index & PSN_MASK,
+        psn=(message.psn + index) & PSN_MASK,
     )
     for header in HEADERS[opcode]:
         headers += header.pack(_VALUES[header.name](message))

@@ -23,6 +23,11 @@ from bluebridge.device.layout.pcie import (
     TlpType,
 )
 
+_FMT_SHIFT: Final = 5
+_TYPE_MASK: Final = 0x1F
+_LOWER_ADDRESS: Final = 0x7F
+_ALL: Final = 0xF
+
 
 class Packer:
     """A packer for a big-endian `Struct` without raw fields; all values must fit their fields."""
@@ -43,10 +48,6 @@ class Packer:
         return word.to_bytes(self.size, "big")
 
 
-_FMT_SHIFT: Final = 5
-_TYPE_MASK: Final = 0x1F
-_LOWER_ADDRESS: Final = 0x7F
-_ALL: Final = 0xF
 _MEMORY_32: Final = Packer(MEMORY_32)
 _MEMORY_64: Final = Packer(MEMORY_64)
 _CONFIG: Final = Packer(CONFIG)
@@ -117,7 +118,7 @@ def enables(address: int, length: int) -> tuple[int, int]:
         return 0, 0
     start, end = address % 4, address % 4 + length
     if end <= 4:
-        return _ALL << start & _ALL >> 4 - end, 0
+        return _ALL << start & _ALL >> (4 - end), 0
     return _ALL << start & _ALL, _ALL >> (-end & 3)
 
 
