@@ -13,13 +13,14 @@ class NetworkSettings:
     as they say acknowledge time-outs of less than half a second of such packets are. `managed`:
     whether the switch of an InfiniBand network has a subnet manager of its own; without one it
     sends traps to software in a guest that has to be one. `trusting`: whether ports on Ethernet may
-    use each other's addresses.
+    use each other's addresses. `fast_rnr`: RNR timer code 0 is a millisecond for whole messages.
     """
 
     packets: bool = False
     ack_timeout_factor: float = 1.0
     managed: bool = True
     trusting: bool = False
+    fast_rnr: bool = True
 
 
 MESSAGES = NetworkSettings()

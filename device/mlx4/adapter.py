@@ -156,7 +156,10 @@ class Adapter:
                 PacketReceiver(qp),
             )
         elif qp.connected:
-            qp.engine, qp.responder = PartSender(qp), Responder(qp)
+            qp.engine, qp.responder = (
+                PartSender(qp, fast_rnr=self.config.network.fast_rnr),
+                Responder(qp),
+            )
         elif qp.role in DATAGRAMS:
             qp.engine = DatagramSender(qp)
         else:

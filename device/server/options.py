@@ -280,6 +280,12 @@ class ServerOptions:
         metavar="N",
         read=ack_timeout_factor,
     )
+    rnr: str = option(
+        "fast",
+        "a sender that met RNR timer code 0, which means 655.36 ms, tries again every millisecond "
+        "(fast, default) or after that time, as hardware does",
+        choices=("fast", "hardware"),
+    )
     large_cqes: bool = option(False, "offer completion entries of 64 bytes")
     capture: int = option(
         CAPTURE,

@@ -94,6 +94,7 @@ class ServerSettings:
             ack_timeout_factor=self.options.ack_timeout_factor or (MOST_FACTOR if far else 1.0),
             managed=self.options.sm == "builtin",
             trusting=self.options.trusting,
+            fast_rnr=self.options.rnr == "fast",
         )
 
     @property

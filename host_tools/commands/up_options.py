@@ -25,7 +25,7 @@ from bluebridge.host_tools.lab.config import KERNEL, MAX_GUESTS, MAX_HCAS, NAMES
 
 _HARDWARE = (
     "link", "sm", "ports", "blueflame", "blueflame_size", "pro", "wire", "underlay",
-    "vni", "ack_timeout_factor", "capture", "log_limit"
+    "vni", "ack_timeout_factor", "rnr", "capture", "log_limit"
 )  # fmt: skip
 """The options of the device server that `up` has as well; others are given after `--`."""
 _BRIDGE = ("bar_sizes", "window_alias")

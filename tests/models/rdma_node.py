@@ -301,12 +301,15 @@ def remote(address: int, rkey: int) -> bytes:
 
 
 class Pair:
-    """Two guests on one fabric with a connected queue pair each."""
+    """Two guests on one fabric with a connected queue pair each; `network` says what it carries."""
+
+    network: NetworkSettings = MESSAGES
 
     def __init__(self, service: int = ServiceType.RC, **more: int) -> None:
         self.fabric = self.make_fabric()
         self.watched = WatchedFabric(self.fabric)
-        self.a, self.b = Node("a", 1, self.watched), Node("b", 2, self.watched)
+        self.a = Node("a", 1, self.watched, network=self.network)
+        self.b = Node("b", 2, self.watched, network=self.network)
         self.qa = self.a.create_qp(0x800240, service, **more)
         self.qb = self.b.create_qp(0x250, service, **more)
 

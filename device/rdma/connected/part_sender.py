@@ -58,11 +58,13 @@ class PartSender(ConnectedSender):
 
     `_burst` counts the reads of one walk of the ring that would be under way together: the fabric
     answers at once, while an adapter sends the next read before it has the answer to the first.
+    `fast_rnr`: a receiver with RNR timer code 0 is offered its request every `HOLD_SECONDS`.
     `_size` is how many bytes the next part may have, `_since` when the last one left.
     """
 
-    def __init__(self, qp: QueuePair) -> None:
+    def __init__(self, qp: QueuePair, *, fast_rnr: bool = True) -> None:
         super().__init__(qp)
+        self._fast_rnr = fast_rnr
         self._burst = 0
         self._size = FIRST_PART_BYTES
         self._since = 0.0
@@ -70,7 +72,7 @@ class PartSender(ConnectedSender):
     def _take_limits(self, limits: Limits) -> None:
         super()._take_limits(limits)
         limits.packets, limits.whole, limits.window = False, WHOLE_BYTES, 1 << 24
-        limits.least, limits.held = MIN_TIMEOUT, True
+        limits.least, limits.held = MIN_TIMEOUT, self._fast_rnr
         limits.part = self._size // limits.mtu
 
     def finish(self) -> None:
@@ -220,7 +222,13 @@ class PartSender(ConnectedSender):
                 return
             if repeats:
                 retry, delay = requester.rnr_retries, RNR_TIMER_US[code]
-                qp.bus.tell(Fact.NOT_READY, qpn=qp.qpn, retry=retry, delay=delay, offered=not code)
+                qp.bus.tell(
+                    Fact.NOT_READY,
+                    qpn=qp.qpn,
+                    retry=retry,
+                    delay=delay,
+                    offered=self._fast_rnr and not code,
+                )
             self._not_ready = qp.port
             self._not_ready.not_ready += 1
             requester.hold(self._not_ready.not_ready * OFFER_SECONDS, code)

@@ -8,6 +8,7 @@ import pytest
 
 from bluebridge.device.fabric.interface import FabricPort
 from bluebridge.device.fabric.messages import Message, Request, Response
+from bluebridge.device.fabric.settings import NetworkSettings
 from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.mlx4.commands import Opcode, Status
 from bluebridge.device.layout.mlx4.commands import OptPar as Par
@@ -70,6 +71,25 @@ def test_timer_code_zero_is_offered_every_millisecond() -> None:
     pair.post_recv([(rkey, target, 16)])
     pair.run(0.003)
     assert pair.sent() == [0]
+
+
+class PatientPair(Pair):
+    """Two guests whose adapters have the RNR timers of hardware."""
+
+    network = NetworkSettings(fast_rnr=False)
+
+
+def test_timer_code_zero_is_655_ms_where_timers_are_the_hardwares() -> None:
+    pair = PatientPair().connect(rtr={"min_rnr_timer": 0})
+    target, rkey = pair.b.memory(4096)
+    pair.post_send(SendOpcode.SEND, inline(b"late"))
+    pair.post_recv([(rkey, target, 16)])
+    pair.run(0.65)
+    assert pair.sent() == []
+    pair.run(0.01)
+    assert pair.sent() == [0]
+    (told,) = pair.a.host.facts(Fact.NOT_READY)
+    assert (told["retry"], told["offered"]) == (1, 0)
 
 
 @pytest.mark.parametrize("code", [0, 1])
