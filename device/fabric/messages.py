@@ -63,7 +63,7 @@ class Request:
     """A request of an RC, UC or XRC queue pair; `srqn` is the SRQ it names on XRC, else None.
 
     It is a whole message unless it has a `part`. `ahead` counts the reads and atomics of its sender
-    that are under way in front of it.
+    that are under way in front of it. Without `ack` no acknowledgement is asked for.
     """
 
     op: Op
@@ -83,6 +83,7 @@ class Request:
     srqn: int | None
     part: Part | None
     ahead: int
+    ack: bool = field(init=False, compare=False)
     work: int = field(init=False, compare=False)
 
     # Written out: what dataclass would make is not compiled.
@@ -123,6 +124,7 @@ class Request:
         self.srqn = srqn
         self.part = part
         self.ahead = ahead
+        self.ack = True
         self.work = 0
 
 

@@ -1,8 +1,8 @@
 """The parts of one HCA and how they are connected; queue pairs with engines by role.
 
 A queue pair's halves are engines of their own: `SendQueue` walks the ring and feeds an engine by
-role (`PartSender`, `PacketSender`, `DatagramSender`, `EthernetSender`); `Responder` answers
-connected peers.
+role (`PartSender`, `PacketSender`, `DatagramSender`, `EthernetSender`); `PartReceiver` and
+`PacketReceiver` answer connected peers.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from bluebridge.device.queue_pairs import QueuePairs
 from bluebridge.device.rdma.connected.packet_receiver import PacketReceiver
 from bluebridge.device.rdma.connected.packet_sender import PacketSender
 from bluebridge.device.rdma.connected.part_sender import PartSender
-from bluebridge.device.rdma.connected.responder import Responder
+from bluebridge.device.rdma.connected.receiver import PartReceiver
 from bluebridge.device.rdma.datagrams.sender import DatagramSender
 from bluebridge.device.rdma.memory.regions import MemoryRegions
 from bluebridge.device.rdma.memory.scatter_gather import LocalMemory
@@ -158,7 +158,7 @@ class Adapter:
         elif qp.connected:
             qp.engine, qp.responder = (
                 PartSender(qp, fast_rnr=self.config.network.fast_rnr),
-                Responder(qp),
+                PartReceiver(qp),
             )
         elif qp.role in DATAGRAMS:
             qp.engine = DatagramSender(qp)

@@ -20,7 +20,7 @@ from bluebridge.device.layout.net.roce import Op, ipv4_gid
 from bluebridge.device.queue_pairs import QueuePairs
 from bluebridge.device.rdma import vocabulary
 from bluebridge.device.rdma.connected.part_sender import PartSender
-from bluebridge.device.rdma.connected.responder import Responder
+from bluebridge.device.rdma.connected.receiver import PartReceiver
 from bluebridge.device.rdma.memory.region import ALL_RIGHTS, MemoryRegion
 from bluebridge.device.rdma.memory.regions import MemoryRegions
 from bluebridge.device.rdma.memory.scatter_gather import LocalMemory
@@ -238,7 +238,7 @@ class Toy:
         receives = ToyReceives()
         self._queue = ToyRing(host, self._ring, self.qp, receives)
         self.qp.sq, self.qp.rq = self._queue, receives
-        self.qp.engine, self.qp.responder = PartSender(self.qp), Responder(self.qp)
+        self.qp.engine, self.qp.responder = PartSender(self.qp), PartReceiver(self.qp)
         qps.add(self.qp)
         self.port.attach(qps.receive)
         self.port.set_gids([self.gid])

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from bluebridge.device.fabric.messages import Request
 from bluebridge.device.layout.buslog import What
 from bluebridge.device.layout.net.ethernet import NO_VLAN
 from bluebridge.device.layout.net.roce import (
@@ -22,11 +23,13 @@ from bluebridge.device.layout.net.roce import (
 from bluebridge.device.packets.carriers import carried
 from bluebridge.device.packets.message import WireMessage
 from bluebridge.device.packets.reader import PacketReader, Reason
+from bluebridge.device.packets.segmentation import opcode_of
 from bluebridge.device.packets.transport import TransportPacket, read_transport, write_transport
-from bluebridge.device.rdma.connected.packet_responder import PacketResponder
+from bluebridge.device.rdma.connected.packet_receiver import answers_of
+from bluebridge.device.rdma.connected.packet_receiver import request_of as unit_of
 from bluebridge.device.rdma.connected.packet_sender import data_of, packet_of
 from bluebridge.device.rdma.connected.requester import KEEP, STOP, Limits, Requester, Sending
-from bluebridge.device.rdma.connected.responder import Nak, operate
+from bluebridge.device.rdma.connected.responder import Nak, RemoteSide, Responder, operate
 from bluebridge.device.rdma.vocabulary import CompletionStatus
 from bluebridge.device.rdma.work import SendWork
 from tests.world.clock import Clock
@@ -67,7 +70,7 @@ def message_bytes(request: SendWork) -> bytes:
     return random.Random(request.index).randbytes(request.length)
 
 
-class Remote:
+class Remote(RemoteSide):
     """Memory and receives of the responder's side; `arrived` are the messages that completed.
 
     `gone` are keys that are not valid any more.
@@ -80,31 +83,36 @@ class Remote:
         self.arrived: list[tuple[Op, bytes, int]] = []
         self._room = b""
 
-    def choose_srq(self, packet: TransportPacket) -> None:
+    def choose_srq(self, request: Request) -> None:
         """RC has none to choose."""
 
-    def check_write(self, va: int, rkey: int, length: int) -> None:
-        assert rkey == KEY and va + length <= READABLE
+    def check_end(self, request: Request, end: int) -> None:
+        assert request.rkey == KEY and end <= READABLE
 
-    def write(self, va: int, rkey: int, data: bytes | memoryview) -> None:
-        self.check_write(va, rkey, len(data))
+    def write(self, request: Request, *, notifies: bool) -> bool:
+        va, data = request.remote_address, b"".join(request.payload)
+        self.check_end(request, va + len(data))
         assert len(data) <= MTU
+        if notifies and not self.take_receive():
+            return False
         self.memory[va : va + len(data)] = data
+        return True
 
-    def read(self, va: int, rkey: int, length: int) -> bytes:
+    def read(self, request: Request, offset: int, length: int) -> list[memoryview]:
+        va = request.remote_address + offset
         assert va >= READABLE and va + length <= ATOMIC_WORDS and length <= MTU
-        self._check_key(rkey)
-        return bytes(self.memory[va : va + length])
+        self._check_key(request.rkey)
+        return [memoryview(bytes(self.memory[va : va + length]))]
 
     def _check_key(self, rkey: int) -> None:
         if rkey in self.gone:
             raise Nak(Syndrome.NAK_REMOTE_ACCESS, None, f"key {rkey} is gone")
 
-    def operate(self, op: Op, packet: TransportPacket) -> int:
-        self._check_key(packet.rkey)
-        word = slice(packet.va, packet.va + 8)
+    def operate(self, request: Request) -> int:
+        self._check_key(request.rkey)
+        word = slice(request.remote_address, request.remote_address + 8)
         value = int.from_bytes(self.memory[word], "little")
-        new = operate(op, value, (packet.operand, packet.compare, 0, 0))
+        new = operate(request.op, value, request.atomic)
         self.memory[word] = new.to_bytes(8, "little")
         return value
 
@@ -115,14 +123,15 @@ class Remote:
         self._room = b""
         return True
 
-    def place(self, offset: int, data: bytes | memoryview) -> None:
+    def place(self, request: Request, offset: int, *, ends: bool) -> None:
+        data = b"".join(request.payload)
         assert offset == len(self._room) and len(data) <= MTU
-        self._room += bytes(data)
+        self._room += data
 
-    def complete(self, op: Op, length: int, packet: TransportPacket) -> None:
-        self.arrived.append((op, self._room, packet.immediate))
-        if op is Op.SEND_INV:
-            self.gone.add(packet.immediate)
+    def complete(self, request: Request, length: int) -> None:
+        self.arrived.append((request.op, self._room, request.immediate))
+        if request.op is Op.SEND_INV:
+            self.gone.add(request.immediate)
 
 
 @dataclass
@@ -157,7 +166,7 @@ class Link:
         first = (PSN_MASK - seed % 40) & PSN_MASK  # PSNs wrap in most runs
         self.remote = Remote()
         self.requester = Requester(limits or Limits(mtu=MTU, window=32, reads=4), first)
-        self.responder = PacketResponder(MTU, first, self.remote, depth=4)
+        self.responder = Responder(MTU, first, self.remote, depth=4)
         self.readers = PacketReader(), PacketReader()
         self.completed: list[tuple[int, CompletionStatus | None]] = []
         self.results: dict[int, bytearray] = {}
@@ -222,7 +231,7 @@ class Link:
 
     def _answer(self) -> None:
         self._answering = False
-        for packet in self.responder.answers(BURST):
+        for packet in self.answers(BURST):
             self._carry(packet, to_responder=False)
         if self.responder.busy:
             self._answering = True
@@ -265,12 +274,20 @@ class Link:
             return
         packet = read_transport(wire)
         if to_responder:
-            self.responder.receive(packet)
+            self.ask(packet)
             if not self._answering:
                 self._answer()
         else:
             self._take_answer(packet)
             self._act()
+
+    def ask(self, packet: TransportPacket) -> None:
+        """Give a request to the responder."""
+        self.responder.receive(unit_of(packet, MTU))
+
+    def answers(self, most: int) -> list[TransportPacket]:
+        """Packets of answers that are due."""
+        return answers_of(self.responder, self.remote, MTU, most)
 
     def _take_answer(self, packet: TransportPacket) -> None:
         requester, brings = self.requester, packet.opcode != BthOpcode.RC_ACK
@@ -330,8 +347,11 @@ class Expected:
             self.results[request.index] = bytes(memory[va:end])
         elif op in ATOMICS:
             operand, compare, _, _ = request.atomic
-            packet = TransportPacket(0, 0, va=va, operand=operand, compare=compare)
-            self.results[request.index] = remote.operate(op, packet).to_bytes(8, "little")
+            unit = unit_of(
+                TransportPacket(opcode_of(op, 0, 1), 0, va=va, operand=operand, compare=compare),
+                MTU,
+            )
+            self.results[request.index] = remote.operate(unit).to_bytes(8, "little")
         else:
             memory[va:end] = message_bytes(request)
             if op is Op.WRITE_IMM:

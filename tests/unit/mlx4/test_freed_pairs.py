@@ -15,12 +15,12 @@ from bluebridge.device.mlx4.pairs import HcaPair
 from bluebridge.device.mlx4.rings.send_queue import SendRing
 from bluebridge.device.queue_pairs import PORTION
 from bluebridge.device.rdma.connected.part_sender import PartSender
+from bluebridge.device.rdma.connected.receiver import PartReceiver
 from bluebridge.device.rdma.connected.requester import Requester
-from bluebridge.device.rdma.connected.responder import Responder
 from bluebridge.device.rdma.datagrams.sender import DatagramSender
 from tests.models.rdma_node import Pair, SendOpcode, inline
 
-PARTS = (HcaPair, SendRing, PartSender, Requester, Responder, DatagramSender, EthernetSender)
+PARTS = (HcaPair, SendRing, PartSender, Requester, PartReceiver, DatagramSender, EthernetSender)
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,7 @@ from bluebridge.device.layout.net.roce import BTH, BthOpcode
 from bluebridge.device.packets.transport import TransportPacket
 from bluebridge.device.rdma.connected.congestion import INTERVAL, LAB, Parameters, RateControl
 from bluebridge.device.rdma.connected.packet_receiver import MOST_HELD
-from bluebridge.device.rdma.connected.packet_responder import PACKET_COST
+from bluebridge.device.rdma.connected.responder import PACKET_COST
 from bluebridge.host_tools.analyzer.timeline.overview import paces
 from bluebridge.host_tools.analyzer.timeline.trace_file import TraceFile
 from bluebridge.host_tools.analyzer.timeline.tracks import Tracks

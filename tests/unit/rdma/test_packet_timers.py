@@ -10,9 +10,9 @@ from bluebridge.device.layout.mlx4.cqe import CompletionStatus
 from bluebridge.device.layout.net.roce import BthOpcode, ack_timeout_us
 from bluebridge.device.packets.transport import TransportPacket
 from bluebridge.device.rdma.connected.packet_receiver import BURST, MOST_HELD, PacketReceiver
-from bluebridge.device.rdma.connected.packet_responder import PACKET_COST
 from bluebridge.device.rdma.connected.packet_sender import stretched
 from bluebridge.device.rdma.connected.packet_wire import MOST_WAITING
+from bluebridge.device.rdma.connected.responder import PACKET_COST
 from tests.models.packet_pair import SIZE, STEP, PacketPair
 from tests.models.rdma_node import SendOpcode
 

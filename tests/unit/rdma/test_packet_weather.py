@@ -8,12 +8,9 @@ from bluebridge.device.layout.mlx4.cqe import CompletionStatus as CqeStatus
 from bluebridge.device.layout.mlx4.eqe import EventType
 from bluebridge.device.layout.net.roce import PSN_MASK, BthOpcode, Op, Syndrome
 from bluebridge.device.packets.transport import TransportPacket
-from bluebridge.device.rdma.connected.packet_responder import (
-    MOST_ANSWERS,
-    PACKET_COST,
-    PacketResponder,
-)
+from bluebridge.device.rdma.connected.packet_receiver import request_of as unit_of
 from bluebridge.device.rdma.connected.requester import KEEP, STOP, Limits
+from bluebridge.device.rdma.connected.responder import MOST_ANSWERS, PACKET_COST, Responder
 from bluebridge.device.rdma.vocabulary import CompletionStatus
 from tests.models.faulty_pair import Links
 from tests.models.long_messages import LongPair
@@ -60,17 +57,17 @@ def test_icrc_by_scapy() -> None:
 def test_answers_count_messages_in_the_order_in_which_they_go_out() -> None:
     """A request that comes while a READ is being answered is counted behind those answers."""
     link = Link(0, CALM)
-    responder, psn = link.responder, link.responder.expected
+    psn = link.responder.expected
     read = TransportPacket(
         BthOpcode.RC_READ_REQUEST, psn, va=READABLE, rkey=5, length=2 * MTU, ack=True
     )
     write = TransportPacket(
         BthOpcode.RC_WRITE_ONLY, psn + 2 & PSN_MASK, bytes(4), rkey=5, length=4, ack=True
     )
-    responder.receive(read)
-    answers = responder.answers(1)
-    responder.receive(write)
-    answers += responder.answers(9)
+    link.ask(read)
+    answers = link.answers(1)
+    link.ask(write)
+    answers += link.answers(9)
     assert [(each.psn - psn & PSN_MASK, each.msn) for each in answers] == [(0, 1), (1, 1), (2, 2)]
 
 
@@ -85,7 +82,7 @@ def test_requests_wait_while_many_answers_are_due() -> None:
         return int.from_bytes(memory[va : va + 8], "little") - before
 
     for number in range(count):
-        responder.receive(
+        link.ask(
             TransportPacket(
                 BthOpcode.RC_FETCH_ADD, psn + number & PSN_MASK, va=va, rkey=5, operand=1
             )
@@ -95,7 +92,7 @@ def test_requests_wait_while_many_answers_are_due() -> None:
     answered = 0
     while responder.busy:
         earlier = done()
-        answered += len(responder.answers(burst))
+        answered += len(link.answers(burst))
         assert done() - earlier <= burst
     assert answered == done() == count
     assert responder.held == 0
@@ -177,8 +174,8 @@ def test_order_of_opcodes() -> None:
     link = Link(0, CALM)
     responder = link.responder
     for code in (BthOpcode.RC_WRITE_MIDDLE, BthOpcode.RC_WRITE_ONLY):
-        responder.receive(TransportPacket(code, responder.expected, bytes(MTU), ack=True))
-    (answer,) = responder.answers(9)
+        link.ask(TransportPacket(code, responder.expected, bytes(MTU), ack=True))
+    (answer,) = link.answers(9)
     assert answer.syndrome == Syndrome.NAK_INVALID_REQUEST
     assert responder.failed
 
@@ -188,10 +185,10 @@ def test_acknowledgements_are_joined() -> None:
     link = Link(0, CALM)
     first = link.responder.expected
     for place in range(3):
-        link.responder.receive(
+        link.ask(
             TransportPacket(BthOpcode.RC_WRITE_ONLY, first + place & PSN_MASK, ack=True, rkey=5)
         )
-    (answer,) = link.responder.answers(9)
+    (answer,) = link.answers(9)
     assert (answer.psn, answer.msn) == (first + 2 & PSN_MASK, 3)
 
 
@@ -247,11 +244,11 @@ def test_a_dead_link_is_the_requesters_error_and_the_port_stays_up() -> None:
 def test_the_rest_of_a_dropped_message_of_uc_is_dropped_in_silence() -> None:
     """A line in the log for each of its packets would let a peer push all others out."""
     remote_side = Remote()
-    responder = PacketResponder(MTU, 0, remote_side, reliable=False)
+    responder = Responder(MTU, 0, remote_side, reliable=False)
     middle = [BthOpcode.RC_SEND_MIDDLE] * 8
     for psn, opcode in enumerate([BthOpcode.RC_SEND_FIRST, *middle, BthOpcode.RC_SEND_LAST]):
-        responder.receive(TransportPacket(opcode, psn, bytes(MTU)))
+        responder.receive(unit_of(TransportPacket(opcode, psn, bytes(MTU)), MTU))
         assert responder.refusal is None
     remote_side.receives = 1
-    responder.receive(TransportPacket(BthOpcode.RC_SEND_ONLY, 10, b"whole"))
+    responder.receive(unit_of(TransportPacket(BthOpcode.RC_SEND_ONLY, 10, b"whole"), MTU))
     assert [message for _, message, _ in remote_side.arrived] == [b"whole"]

@@ -1,0 +1,197 @@
+"""The memory and receives that a connected peer reaches, with all checks of what it may do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from struct import Struct
+from typing import Final
+
+from bluebridge.device import pieces
+from bluebridge.device.fabric.messages import Payload, Request
+from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.events import Fact
+from bluebridge.device.layout.net.roce import Op, Syndrome
+from bluebridge.device.pci.bus import DmaError, Run
+from bluebridge.device.rdma.connected.responder import Nak, RemoteSide, invalid, operate
+from bluebridge.device.rdma.memory.region import AccessError, Rights
+from bluebridge.device.rdma.memory.scatter_gather import WRITE, note_runs, stretch
+from bluebridge.device.rdma.pairs.queue_pair import QueuePair
+from bluebridge.device.rdma.pairs.queues import ReceiveQueue, SharedReceiveQueue
+from bluebridge.device.rdma.vocabulary import AsyncEvent, CompletionStatus, Role
+from bluebridge.device.rdma.work import ReceiveWork
+
+_REMOTE_READ: Final = int(Rights.REMOTE_READ)
+_REMOTE_WRITE: Final = int(Rights.REMOTE_WRITE)
+_REMOTE_ATOMIC: Final = int(Rights.REMOTE_ATOMIC)
+_WORD: Final = Struct("<Q")  # atomics work on the host's integers
+_ALIGNMENT: Final = 7
+_RECEIVE_FAILURE: Final = {CompletionStatus.LOCAL_LENGTH_ERR: Syndrome.NAK_INVALID_REQUEST}
+
+
+def remote_access(error: Exception) -> Nak:
+    """Return the refusal of a remote address that is not permitted or is not memory."""
+    return Nak(Syndrome.NAK_REMOTE_ACCESS, AsyncEvent.WQ_ACCESS_ERROR, str(error))
+
+
+class RemoteMemory(RemoteSide):
+    """What one queue pair lets its peer reach; `_receive` is the one that a message moves into.
+
+    Requests of XRC name an SRQ, which must be in the queue pair's XRC domain (annex A14; Linux
+    `ib/qp.c: create_qp_common`, `ib/srq.c`, rdma-core `providers/mlx4/cq.c`). Receives, protection
+    domain and completions are those of `_srq`, the last one named.
+    """
+
+    def __init__(self, qp: QueuePair) -> None:
+        self._qp = qp
+        self._pd = qp.pd
+        self._xrc = qp.role is Role.XRC
+        self._srq: SharedReceiveQueue | None = None
+        self._receive: ReceiveWork | None = None
+
+    def flush(self) -> None:
+        """Flush the receive that a message is just moving into, if there is one."""
+        work, self._receive = self._receive, None
+        if work is not None:
+            self._fail_receive(work, CompletionStatus.WR_FLUSH_ERR)
+
+    def choose_srq(self, request: Request) -> None:
+        if not self._xrc:
+            return
+        qp, srqn = self._qp, request.srqn or 0
+        srq = qp.srqs.get(srqn)
+        if srq is None or srq.xrcd != qp.xrcd:
+            raise invalid(f"SRQ {srqn:#x} is not in XRC domain {qp.xrcd}")
+        self._srq, self._pd = srq, srq.pd
+
+    # -- memory -----------------------------------------------------------------------------------
+
+    def check_end(self, request: Request, end: int) -> None:
+        self._range(request, end - 1, 1)
+
+    def write(self, request: Request, *, notifies: bool) -> bool:
+        runs = self._range(request, request.remote_address, request.length)
+        views = self._views(runs)
+        if notifies and not self.take_receive():
+            return False
+        self._move(request.payload, runs, views)
+        return True
+
+    def read(self, request: Request, offset: int, length: int) -> Payload:
+        runs = self._range(request, request.remote_address + offset, length)
+        views = self._views(runs)
+        note_runs(self._qp.bus, Kind.DMA_READ, runs, views, What.PAYLOAD, self._qp.qpn)
+        return views
+
+    def operate(self, request: Request) -> int:
+        qp = self._qp
+        if request.remote_address & _ALIGNMENT:
+            raise invalid("unaligned atomic")
+        allowed, right = qp.remote_atomic, _REMOTE_ATOMIC
+        runs = self._remote(request, allowed, right, request.remote_address, _WORD.size)
+        views = self._views(runs)  # two, where a border of memory regions cuts the word
+        note_runs(qp.bus, Kind.DMA_READ, runs, views, What.PAYLOAD, qp.qpn)
+        (original,) = _WORD.unpack(b"".join(views))
+        result = operate(request.op, original, request.atomic)
+        self._move([memoryview(_WORD.pack(result))], runs, views)
+        return int(original)
+
+    def repeat_refused(self) -> None:
+        self._qp.bus.tell(Fact.REPEATED_READ_REFUSED, qpn=self._qp.qpn)
+
+    def _range(self, request: Request, address: int, length: int) -> Sequence[Run]:
+        """Return where bytes at a read's or write's remote address lie; raises `Nak`."""
+        qp = self._qp
+        if request.op is Op.READ:
+            return self._remote(request, qp.remote_read, _REMOTE_READ, address, length)
+        return self._remote(request, qp.remote_write, _REMOTE_WRITE, address, length)
+
+    def _remote(
+        self, request: Request, allowed: bool, right: int, address: int, length: int
+    ) -> Sequence[Run]:
+        """Return where remote bytes lie; raises `Nak`."""
+        qp = self._qp
+        if not allowed:
+            raise invalid("the queue pair does not permit it")
+        try:
+            return qp.regions.resolve(request.rkey, address, length, right, self._pd, qpn=qp.qpn)
+        except AccessError as error:
+            raise remote_access(error) from error
+
+    def _views(self, runs: Sequence[Run]) -> Sequence[memoryview]:
+        """Return views of memory that remote addresses lie in; raises `Nak`."""
+        try:
+            return self._qp.bus.views(runs) if runs else ()
+        except DmaError as error:
+            raise remote_access(error) from error
+
+    def _move(self, payload: Payload, runs: Sequence[Run], views: Sequence[memoryview]) -> None:
+        if views:
+            pieces.copy(views, payload)
+            note_runs(self._qp.bus, Kind.DMA_WRITE, runs, views, What.PAYLOAD, self._qp.qpn)
+
+    # -- receives ---------------------------------------------------------------------------------
+
+    def take_receive(self) -> bool:
+        if self._receive is not None:
+            return True  # of a message of UC that broke off
+        queue: ReceiveQueue | None = self._srq if self._xrc else self._qp.receives
+        try:
+            self._receive = queue.take() if queue is not None else None
+        except DmaError as error:
+            event = AsyncEvent.WQ_CATAS_ERROR
+            raise Nak(Syndrome.NAK_REMOTE_OPERATION, event, str(error)) from error
+        return self._receive is not None
+
+    def place(self, request: Request, offset: int, *, ends: bool) -> None:
+        """Check the receive, its memory and the key to invalidate, then copy; raises `Nak`."""
+        qp, part, length, work = self._qp, request.part, request.length, self._receive
+        if work is None:  # flushed in the middle of its message
+            raise invalid("no receive is taken")
+        self._receive = None  # whatever fails below completes it
+        total = max(offset + length, 0 if part is None else part.total)
+        if total > sum(sge[2] for sge in work.sges):
+            raise self._failed(work, CompletionStatus.LOCAL_LENGTH_ERR, "the message is too long")
+        try:
+            if part is not None and not offset and part.total:
+                qp.memory.check(work.sges, total, WRITE, work.pd)
+            sges = work.sges if part is None else stretch(work.sges, offset, length)
+            runs = qp.memory.scatter(sges, length, work.pd)
+            views = qp.bus.views(runs) if runs else ()
+        except (AccessError, DmaError) as error:
+            raise self._failed(work, CompletionStatus.LOCAL_PROT_ERR, str(error)) from error
+        if ends and request.op is Op.SEND_INV:
+            self._invalidate(work, request.immediate)
+        self._move(request.payload, runs, views)
+        self._receive = work
+
+    def complete(self, request: Request, length: int) -> None:
+        """Complete the receive of a whole message; that of an SRQ names the SRQ as its source."""
+        qp, srq, work = self._qp, self._srq, self._receive
+        self._receive = None
+        if work is not None:
+            qp.completions.complete_receive(
+                work.index,
+                request.op,
+                length,
+                qp.remote_qpn if srq is None else srq.srqn,
+                request.immediate,
+                request.solicited,
+                -1 if srq is None else srq.cqn,
+            )
+
+    def _invalidate(self, work: ReceiveWork, rkey: int) -> None:
+        """Invalidate the key of a SEND_INV; raises `Nak` after `work` was completed in error."""
+        try:
+            self._qp.regions.invalidate(rkey, self._pd, qpn=self._qp.qpn, remote=True)
+        except AccessError as error:
+            self._fail_receive(work, CompletionStatus.LOCAL_ACCESS_ERR)
+            raise remote_access(error) from error
+
+    def _failed(self, work: ReceiveWork, status: CompletionStatus, reason: str) -> Nak:
+        """Complete a receive that its message did not fit; the refusal returned has no event."""
+        self._fail_receive(work, status)
+        return Nak(_RECEIVE_FAILURE.get(status, Syndrome.NAK_REMOTE_OPERATION), None, reason)
+
+    def _fail_receive(self, work: ReceiveWork, status: CompletionStatus) -> None:
+        cqn = -1 if self._srq is None else self._srq.cqn
+        self._qp.completions.fail_receive(work.index, status, cqn)
