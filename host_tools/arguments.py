@@ -199,6 +199,7 @@ GROUPS: dict[str, dict[str, Subcommand]] = {
         ),
         "kmod": _one("build a module for the guest kernel", f"{_COMMANDS}.kmod", passes_on=True),
         "cache": _one("what set-up made, as one file for other machines", f"{_COMMANDS}.cache"),
+        "image": _one("the lab as one container image", f"{_COMMANDS}.image"),
         "cc": _one("build a C program for the guests", f"{_COMMANDS}.cc", passes_on=True),
         "man": _one("the manual page", f"{_TOOLS}.man"),
         "completion": _one(

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import bluebridge
 from bluebridge.cache_root import cache_root
-from bluebridge.images.report import NO_ROOM, ImageError, of_system, say, step
+from bluebridge.images.report import NO_ROOM, ImageError, of_system, run, say, step
 
 LEAST_BYTES = 128 << 20
 """Free space on the disk of the cache with which a build may begin."""
@@ -163,14 +163,30 @@ class Snapshot:
     def _name(self) -> str:
         return f"snapshot-{self.variant}"
 
+    @property
+    def _packed(self) -> Path:
+        return self.folder.with_name(f"{self.folder.name}.tgz")
+
+    def pack(self, place: Path) -> None:
+        """Write the snapshot, compressed, into a folder that is to be a cache elsewhere.
+
+        `ensure` unpacks it there. Raises `ImageError`.
+        """
+        words = ["--create", "--gzip", "--sparse", f"--file={place / self._packed.name}"]
+        run(["tar", *words, f"--directory={self.folder}", STATE], what="packing the snapshot")
+
     def ensure(self, make: Callable[[Path], None]) -> Path:
-        """Return the migration file, made by `make(path)` if it does not exist.
+        """Return the migration file, unpacked, or made by `make(path)`, if it does not exist.
 
         Raises `ImageError`.
         """
 
         def build(folder: Path) -> None:
-            make(folder / STATE)
+            if not self._packed.exists():
+                make(folder / STATE)
+                return
+            words = ["--extract", "--gzip", "--no-same-owner", f"--file={self._packed}"]
+            run(["tar", *words, f"--directory={folder}"], what="unpacking the snapshot")
 
         return self.cache.ensure(self._name, key_of(*self.ingredients), build) / STATE
 
@@ -179,6 +195,8 @@ class Snapshot:
 
         Guests that are reading it are not affected.
         """
+        with contextlib.suppress(OSError):
+            self._packed.unlink(missing_ok=True)
         # Renamed first: a partly removed folder of the final name would count as a snapshot.
         with contextlib.suppress(OSError, ImageError), self.cache.lock(self._name):
             aside = self.folder.with_name(f".{self._name}.discarded.{os.getpid()}")

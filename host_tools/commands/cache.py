@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
 from pathlib import Path
 
 from bluebridge.host_tools.errors import Reporter
@@ -42,21 +41,13 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _export(file: Path) -> None:
-    from bluebridge.host_tools.lab import snapshot
-    from bluebridge.host_tools.lab.artefacts import ensure_artefacts
-    from bluebridge.host_tools.machine.qemu_arguments import GuestSize
+    from bluebridge.host_tools.lab.portable import finished
     from bluebridge.images import exchange
     from bluebridge.images.artefacts import Artefacts
 
-    progress = Reporter()
     artefacts = Artefacts()
-    artefacts.build()
-    lab = ensure_artefacts(progress)
-    # A snapshot under KVM serves one model of processor only.
-    everywhere = replace(lab, emulator=replace(lab.emulator, accelerator="tcg"))
-    made = snapshot.ensure(everywhere, GuestSize(), progress)
-    code = everywhere.guest_code()
-    exchange.pack(artefacts, exchange.entries(artefacts, [made.folder, code.parent]), file)
+    folders, _ = finished(artefacts, Reporter())
+    exchange.pack(artefacts, folders, file)
     print(f"{file}: {file.stat().st_size / 1e6:.0f} MB; take it over with: bluebridge cache import")
 
 

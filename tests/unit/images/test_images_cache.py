@@ -178,3 +178,24 @@ def test_a_hole_takes_no_space(tmp_path: Path) -> None:
         file.write(bytes(4096))
     assert 0 < tree_size(tmp_path) < 1 << 20
     assert tree_size(tmp_path / "snapshot") == tree_size(tmp_path)
+
+
+def test_a_packed_snapshot_is_unpacked_and_not_made(tmp_path: Path) -> None:
+    """A container image has it so; a discarded one does not come again."""
+    first, second = Cache(tmp_path / "first"), Cache(tmp_path / "second")
+    second.root.mkdir()
+    made = Snapshot("2c", ("x",), first)
+    made.ensure(_saved)
+    made.pack(second.root)
+    packed = Snapshot("2c", ("x",), second)
+    assert packed.ensure(lambda state: pytest.fail("made anew")).read_text() == "saved"
+    assert packed.discard()
+    assert not packed.ensure(_nothing_is_there).exists()
+
+
+def _saved(state: Path) -> None:
+    state.write_text("saved")
+
+
+def _nothing_is_there(state: Path) -> None:
+    assert list(state.parent.iterdir()) == []
