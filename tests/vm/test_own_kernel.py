@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,14 +12,6 @@ from bluebridge.images.artefacts import Artefacts
 from tests.models.lab_commands import PATIENCE, Commands
 
 pytestmark = pytest.mark.timeout(3 * PATIENCE)
-
-
-@pytest.fixture(scope="module")
-def bluebridge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
-    """Commands with a registry of this module's own."""
-    commands = Commands(tmp_path_factory.mktemp("lab"))
-    yield commands
-    commands.close()
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +32,7 @@ def test_a_kernel_from_a_file_runs_with_files_over_the_root(
     (tmp_path / "etc/mine").write_text("laid over\n")
     words = ("--kernel", image, "--modules", modules, "--overlay", str(tmp_path))
     bluebridge.good("up", *words, "--driver", "kernel", "--quiet")
-    script = "cat /etc/mine; grep -c earlyprintk /proc/cmdline; ibv_devinfo -l | tail -n 1"
+    script = "cat /etc/mine; grep -c earlyprintk /proc/cmdline; ls /sys/class/infiniband"
     told = bluebridge.good("run", "a", script)
     # The words of the command line are those of a kernel that is not the usual one.
     assert told.split() == ["laid", "over", "1", "mlx4_0"]
@@ -62,22 +53,17 @@ def test_other_kernels_of_debian_have_the_adapter(bluebridge: Commands, name: st
 
 @pytest.mark.full
 def test_a_kernel_that_panics_shows_its_stack(
-    bluebridge: Commands, kernel: tuple[str, str], tmp_path: Path
+    bluebridge: Commands, kernel: tuple[str, str]
 ) -> None:
-    # Without a first process that can be run, the kernel panics.
-    broken = tmp_path / "vmlinuz"
-    image = Path(kernel[0]).read_bytes()
-    broken.write_bytes(image)
-    config = next(Path(kernel[0]).parent.glob("config-*")).read_text()
-    (tmp_path / "config").write_text(config)
+    # In so little memory there is no room for the guests' root.
     completed = bluebridge.run(
-        *("up", "--kernel", str(broken), "--modules", kernel[1], "--driver", "none"),
+        *("up", "--kernel", kernel[0], "--modules", kernel[1], "--driver", "none"),
         *("--memory", "256", "--quiet"),
     )
     errors = completed.stderr.decode()
     assert completed.returncode == 1 and "Call Trace:" in errors, errors
     assert errors.splitlines()[-1].startswith("bluebridge: guest s: the guest's kernel")
-    assert bluebridge.good("ps").strip() == "nothing runs"
+    assert bluebridge.good("ps").startswith("nothing runs")
 
 
 @pytest.mark.full
@@ -88,8 +74,8 @@ def test_a_kernel_that_hangs_is_told_in_a_line(bluebridge: Commands, tmp_path: P
     completed = bluebridge.run("up", "--kernel", str(image), "--driver", "none", "--quiet")
     errors = completed.stderr.decode()
     assert completed.returncode == 1 and "its kernel hangs" in errors, errors
-    assert time.monotonic() - begin < 60  # 20 on an idle machine
-    assert bluebridge.good("ps").strip() == "nothing runs"
+    assert time.monotonic() - begin < 120  # 20 on an idle machine
+    assert bluebridge.good("ps").startswith("nothing runs")
 
 
 def _spinning_kernel() -> bytes:
