@@ -141,6 +141,7 @@ class LocalFabric:
         if isinstance(message, Frames):
             return all(ownership.permits(source, address) for address in _senders(message))
         route = message.route
+        # A queue pair sends all its messages with one object, so most need no look-up.
         if self._proven.get(source) is route:
             return True
         genuine = ownership.permits(source, route.smac) and ownership.permits(source, route.sgid)
@@ -166,6 +167,7 @@ class LocalFabric:
 
     def send(self, source: FabricPort, message: Message) -> int:
         """Deliver a message and all those it causes, or queue it while a delivery runs."""
+        # Nested, deliveries would overtake each other, as deep as guests like.
         if self._delivering:
             self._queue.append((source, message))
             return 0
@@ -201,6 +203,7 @@ class LocalFabric:
 
     def _deliver(self, source: FabricPort, message: Message) -> int:
         """Deliver a message; returns the copies that receivers and the stage made."""
+        # Who was heard from the address before may have been quiet for so long that it is free.
         if not self._is_genuine(source, message) and not (
             self._forget_quiet() and self._is_genuine(source, message)
         ):
@@ -230,6 +233,7 @@ class LocalFabric:
             try:
                 copies += port.receive(message)
             except Exception:
+                # The others get the message although one port failed on it.
                 if self._failures.admits():
                     kind, count = type(message).__name__, self._failures.count
                     _LOG.exception("a port failed on a %s (%d so far)", kind, count)
@@ -244,6 +248,7 @@ class LocalFabric:
         address = message.route.dmac
         owners = self._owners.get(address)
         if owners is not None:
+            # Of two ports with one address, each means itself by it.
             return owners if len(owners) == 1 or source not in owners else [source]
         if isinstance(message, Datagram) and is_group(address):
             return list(self._others)

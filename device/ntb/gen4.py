@@ -109,6 +109,7 @@ class Gen4Bridge:
                 own = offset - layout.PEER_SPAD.base + layout.SPAD.base
                 self._peer._store_spads(own, data)
             return
+        # A ring of the peer, the most frequent write, changes no interrupt of this side.
         unmasked = self._unmasked() if offset < layout.DOORBELL.base else 0
         for slot, value in self._registers.write(offset, data):
             if slot.block == "DOORBELL":
@@ -146,6 +147,7 @@ class Gen4Bridge:
         for window in self.windows.values():
             window.close()
         self._open_static()
+        # The end of the link must not interrupt a guest that starts anew.
         self._registers.set("NTB4", "int_disable", (1 << 64) - 1)
         self._link.ready(self._number, False)
         self._registers.reset()
