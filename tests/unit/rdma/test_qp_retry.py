@@ -117,6 +117,14 @@ def test_silence_uses_up_the_retries(gone: str) -> None:
     elif gone == "link":
         pair.b.command(Opcode.CLOSE_PORT, modifier=1)
     source, key = pair.a.memory(4096)
+    sent: list[int] = []
+
+    def see(_: FabricPort, message: Message) -> bool:
+        if isinstance(message, Request):
+            sent.append(message.psn)
+        return True
+
+    pair.watched.watch = see
     pair.post_send(SendOpcode.SEND, data((key, source, 4)))
     pair.post_send(SendOpcode.SEND, data((key, source, 4)), signalled=False)
     pair.run(0.15)
@@ -127,6 +135,7 @@ def test_silence_uses_up_the_retries(gone: str) -> None:
         CompletionStatus.WR_FLUSH_ERR,
     ]
     assert times(pair, Fact.NO_ANSWER) == 2
+    assert sent.count(sent[0]) == 3
 
 
 def test_a_peer_that_comes_late_is_reached() -> None:
