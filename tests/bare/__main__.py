@@ -69,7 +69,7 @@ class Machine:
         if self.user != "root":
             self._chroot("useradd", "--create-home", "--shell=/bin/bash", self.user)
             self._write("etc/sudoers.d/bare", f"{self.user} ALL=(ALL) NOPASSWD: ALL\n")
-        home = "root" if self.user == "root" else f"home/{self.user}"
+        home = self._home
         clone = ("git", "clone", "--quiet", "--no-hardlinks", str(HOUSE))
         self._host(*clone, str(self.root / home / CHECKOUT))
         self._chroot("chown", "-R", f"{self.user}:", f"/{home}/{CHECKOUT}")
@@ -111,6 +111,15 @@ class Machine:
 
     def _chroot(self, *words: str) -> None:
         self._host("chroot", str(self.root), *words)
+
+    def give(self, files: Sequence[Path]) -> None:
+        """Copy files into the home of the user."""
+        for file in files:
+            shutil.copy(file, self.root / self._home)
+
+    @property
+    def _home(self) -> str:
+        return "root" if self.user == "root" else f"home/{self.user}"
 
     def _host(self, *words: str) -> None:
         if status := self._status(*words):
@@ -176,6 +185,7 @@ def _passed(options: argparse.Namespace, folder: Path, release: str, user: str) 
         try:
             began = time.monotonic()
             machine.make()
+            machine.give(options.file)
             _say(machine, "made", began)
             for command in commands:
                 began = time.monotonic()
@@ -217,6 +227,9 @@ def _parser() -> argparse.ArgumentParser:
         type=Path,
         default=HOUSE / "build" / "bare",
         help="output goes to RELEASE-USER.log in here (default: build/bare)",
+    )
+    parser.add_argument(
+        "--file", type=Path, action="append", default=[], help="a file to copy beside the clone"
     )
     parser.add_argument("--keep", action="store_true", help="do not remove the roots")
     parser.add_argument(

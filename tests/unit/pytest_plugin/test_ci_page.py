@@ -18,10 +18,11 @@ from bluebridge import cache_root
 from bluebridge.host_tools.pytest_plugin import plugin
 
 ROOT = Path(__file__).resolve().parents[3]
-JOBS = [
+SHORT_GITHUB, SHORT_GITLAB, *JOBS = [
     yaml.safe_load(text)
     for text in re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "ci.md").read_text(), re.DOTALL)
 ]
+SET_UP = ROOT / "ci" / "set-up"
 
 
 def _lines(job: dict[str, Any]) -> Iterator[str]:
@@ -120,3 +121,29 @@ def test_the_line_of_the_tests_runs(tmp_path: Path) -> None:
     assert done.returncode == pytest.ExitCode.TESTS_FAILED, done.stdout + done.stderr
     assert 'failures="1"' in (tmp_path / "report.xml").read_text()
     assert list((tmp_path / "kept").glob("*/test_it-test_it"))
+
+
+def test_the_short_jobs_use_what_the_checkout_has() -> None:
+    """The action and the template run the script of the set-up, with the names it has."""
+    action = yaml.safe_load((ROOT / "action.yml").read_text())
+    template = yaml.safe_load((ROOT / "ci" / "gitlab.yml").read_text())
+    uses = [step.get("uses", "") for step in _job(SHORT_GITHUB)["steps"]]
+    assert any(use.startswith("OWNER/bluebridge@") for use in uses)
+    assert SHORT_GITLAB["include"][0]["remote"].endswith("/ci/gitlab.yml")
+    job = template[_job(SHORT_GITLAB)["extends"]]
+    assert job["before_script"][-1] == ".bluebridge/ci/set-up $CACHE_FILE"
+    assert job["artifacts"]["reports"]["junit"] == "report.xml"
+    (step,) = (step for step in action["runs"]["steps"] if "run" in step)
+    assert '/ci/set-up" "$CACHE_FILE"' in step["run"]
+    assert step["env"]["CACHE_FILE"] == "${{ inputs.cache-file }}"
+    assert "cache-file" in action["inputs"]
+    assert os.access(SET_UP, os.X_OK)
+    subprocess.run(["sh", "-n", SET_UP], check=True)
+
+
+def test_the_short_jobs_run_the_tests_as_the_long_ones() -> None:
+    """Report and folder of failures are kept under the same names."""
+    (short,) = (line for line in _lines(_job(SHORT_GITHUB)) if "pytest" in line)
+    (other,) = (line for line in _lines(_job(SHORT_GITLAB)) if "pytest" in line)
+    assert short.split()[1:] == _test_line(_job(JOBS[0]))[3:]
+    assert other.split()[1:] == short.split()[1:]
