@@ -199,8 +199,7 @@ def tool(guests: Guests) -> None:
     for here, there in guests.ways:
         guests.run(here, f"{TOOL} echo 's {RINGS:#x}' > peer_db")
         rung = guests.run(
-            there,
-            f"{TOOL} timeout 30 sh -c 'echo {RINGS:#x} > db_event'; cat db; echo c 0xff > db",
+            there, f"{TOOL} timeout 30 sh -c 'echo {RINGS:#x} > db_event'; cat db; echo c 0xff > db"
         )
         _say(f"{here.name} rings doorbells {RINGS:#x}: {there.name} finds {rung}")
         wanted = [0x5A000000 + 256 * n + ord(here.name[0]) for n in range(4)]

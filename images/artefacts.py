@@ -105,9 +105,7 @@ class Artefacts:
         return self.folder("kernel") / "vmlinux"
 
     def for_kernel(
-        self,
-        kind: Callable[[Cache, Packages, KernelRecipe], Made],
-        which: DebianKernel = USUAL,
+        self, kind: Callable[[Cache, Packages, KernelRecipe], Made], which: DebianKernel = USUAL
     ) -> Made:
         """Return the recipe of that kind, such as a set of modules, for a kernel of Debian's."""
         kernel = self.debian(which)

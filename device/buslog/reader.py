@@ -11,13 +11,7 @@ from struct import Struct
 from typing import Any, BinaryIO, Final, TypeVar
 
 from bluebridge.device.buslog.positions import SegmentPosition, about_last, positions
-from bluebridge.device.buslog.record import (
-    INDEX_EVERY,
-    META_NAME,
-    MOST_CAPTURE,
-    RECORD,
-    host_of,
-)
+from bluebridge.device.buslog.record import INDEX_EVERY, META_NAME, MOST_CAPTURE, RECORD, host_of
 from bluebridge.device.layout.buslog import VERSION, Kind, What
 from bluebridge.device.layout.events import TELLING, Fact, Told, Values
 from bluebridge.printable import printable

@@ -10,14 +10,7 @@ from typing import Final
 
 from bluebridge.device import pieces
 from bluebridge.device.fabric.addresses import LID_SIZE
-from bluebridge.device.fabric.messages import (
-    Datagram,
-    Frames,
-    Message,
-    Request,
-    Response,
-    Route,
-)
+from bluebridge.device.fabric.messages import Datagram, Frames, Message, Request, Response, Route
 from bluebridge.device.layout.ib.link import LRH_SIZE
 from bluebridge.device.layout.net.ethernet import HEADER_SIZE, MIN_FRAME, NO_VLAN, TAG_SIZE
 from bluebridge.device.layout.net.ip import IPV4, IPV4_MAPPED, UDP
@@ -38,10 +31,7 @@ _EXTENDED: Final = {
     int(opcode): sum(header.size for header in headers) for opcode, headers in HEADERS.items()
 }
 """Bytes of the extended headers of a packet, by opcode."""
-_PLAIN: Final = {
-    Op.MASKED_COMPARE_SWAP: Op.COMPARE_SWAP,
-    Op.MASKED_FETCH_ADD: Op.FETCH_ADD,
-}
+_PLAIN: Final = {Op.MASKED_COMPARE_SWAP: Op.COMPARE_SWAP, Op.MASKED_FETCH_ADD: Op.FETCH_ADD}
 """Masked atomics have no standard packets: they are shown, and counted, as the plain ones."""
 _SINGLE: Final = {
     int(op): _EXTENDED[

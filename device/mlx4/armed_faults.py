@@ -10,12 +10,7 @@ from typing import Final
 from bluebridge.device.layout import ibverbs
 from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.mlx4.commands import Opcode, Status
-from bluebridge.device.layout.mlx4.cqe import (
-    IS_SEND_BIT,
-    OPCODE_ERROR,
-    OPCODE_MASK,
-    RecvOpcode,
-)
+from bluebridge.device.layout.mlx4.cqe import IS_SEND_BIT, OPCODE_ERROR, OPCODE_MASK, RecvOpcode
 from bluebridge.device.layout.mlx4.faults import NO_LIMIT, Effect
 from bluebridge.device.layout.mlx4.wqe import SendOpcode
 from bluebridge.device.mlx4.words import SEND_OPCODES

@@ -32,10 +32,7 @@ _PORTS: Final = {"destination": rules.DESTINATION_PORT, "source": rules.SOURCE_P
 _WANTED: Final[dict[RuleHeader, tuple[int, dict[str, int]]]] = {
     RuleHeader.ETHERNET: (0, {"dmac": rules.DMAC, "smac": rules.SMAC, "vlan": rules.VLAN}),
     RuleHeader.INFINIBAND: (rules.INFINIBAND, {"dgid": rules.DGID, "qpn": rules.QPN}),
-    RuleHeader.IPV4: (
-        rules.IPV4,
-        {"destination": rules.DESTINATION, "source": rules.SOURCE},
-    ),
+    RuleHeader.IPV4: (rules.IPV4, {"destination": rules.DESTINATION, "source": rules.SOURCE}),
     RuleHeader.TCP: (rules.TCP, _PORTS),
     RuleHeader.UDP: (rules.UDP, _PORTS),
     RuleHeader.VXLAN: (rules.VXLAN, {"vni": rules.VNI}),

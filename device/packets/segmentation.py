@@ -34,9 +34,7 @@ from bluebridge.device.packets.message import (
     PacketError,
     WireMessage,
 )
-from bluebridge.device.packets.message import (
-    IMMEDIATE as HAS_IMMEDIATE,
-)
+from bluebridge.device.packets.message import IMMEDIATE as HAS_IMMEDIATE
 
 _ENDS: Final[dict[int, tuple[int, int]]] = {
     Op.SEND: (BthOpcode.RC_SEND_LAST, BthOpcode.RC_SEND_ONLY),

@@ -19,14 +19,7 @@ from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.events import Fact, Value
 from bluebridge.device.pci import collector
 from bluebridge.device.pci.bus import DmaError, Model, Presence, Run
-from bluebridge.device.pci.config_space import (
-    Bar,
-    Capability,
-    Identity,
-    LiveWord,
-    Product,
-    compose,
-)
+from bluebridge.device.pci.config_space import Bar, Capability, Identity, LiveWord, Product, compose
 from bluebridge.device.pci.loop import EventLoop, LoopTimer
 from bluebridge.device.pci.memory import GuestMemory
 from bluebridge.device.pyvfio_user import (

@@ -5,12 +5,7 @@ from __future__ import annotations
 from enum import Enum, IntEnum
 from typing import Final
 
-from bluebridge.device.layout.net.roce import (
-    RELIABLE_SERVICE,
-    UNRELIABLE_SERVICE,
-    XRC_SERVICE,
-    Op,
-)
+from bluebridge.device.layout.net.roce import RELIABLE_SERVICE, UNRELIABLE_SERVICE, XRC_SERVICE, Op
 
 SEND: Final = 0
 SEND_IMM: Final = 1

@@ -226,9 +226,7 @@ class ServerOptions:
     """
 
     link: str = option(
-        LinkLayer.ETHERNET.value,
-        "what the ports speak (default ethernet)",
-        choices=LINKS,
+        LinkLayer.ETHERNET.value, "what the ports speak (default ethernet)", choices=LINKS
     )
     sm: str = option(
         "builtin",

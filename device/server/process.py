@@ -56,10 +56,7 @@ IDENTITIES = {
     LinkLayer.ETHERNET: CONNECTX3,
     LinkLayer.INFINIBAND: replace(CONNECTX3, class_code=layout.CLASS_INFINIBAND),
 }
-BARS = (
-    Bar(0, bar0.BAR0_SIZE),
-    Bar(2, uar.BAR2_SIZE, prefetchable=True, lines=uar.UAR_AREA_SIZE),
-)
+BARS = (Bar(0, bar0.BAR0_SIZE), Bar(2, uar.BAR2_SIZE, prefetchable=True, lines=uar.UAR_AREA_SIZE))
 
 
 class Server:
@@ -70,10 +67,7 @@ class Server:
     """
 
     def __init__(
-        self,
-        settings: ServerSettings,
-        events: EventLog,
-        training: float = TRAINING_SECONDS,
+        self, settings: ServerSettings, events: EventLog, training: float = TRAINING_SECONDS
     ) -> None:
         self.loop = EventLoop()
         self._events = events

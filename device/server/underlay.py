@@ -21,13 +21,7 @@ from bluebridge.device.fabric.local import LocalFabric
 from bluebridge.device.fabric.messages import Frames, Message, Train
 from bluebridge.device.pci.loop import EventLoop
 from bluebridge.device.throttle import Throttle
-from bluebridge.device.underlay.tunnel import (
-    MAC_SIZE,
-    MOST_SEGMENTS,
-    BurstSocket,
-    Endpoint,
-    Tunnel,
-)
+from bluebridge.device.underlay.tunnel import MAC_SIZE, MOST_SEGMENTS, BurstSocket, Endpoint, Tunnel
 
 log: Final = logging.getLogger(__name__)
 

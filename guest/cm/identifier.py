@@ -11,14 +11,7 @@ from dataclasses import dataclass, field, replace
 from bluebridge.device.layout.net.cm import RejectReason
 from bluebridge.device.layout.net.roce import MTU_BYTES, ip_gid
 from bluebridge.guest.cm.connection import CmConnection, Notice, State
-from bluebridge.guest.cm.interface import (
-    CmError,
-    CmEvents,
-    ConnParam,
-    EventType,
-    Peer,
-    Resolver,
-)
+from bluebridge.guest.cm.interface import CmError, CmEvents, ConnParam, EventType, Peer, Resolver
 from bluebridge.guest.cm.messages import (
     MTU_1024,
     REMOTE_ACCESS,

@@ -12,12 +12,7 @@ import sys
 
 from bluebridge.guest.errors import DeviceError
 from bluebridge.guest.ntrdma.back_ends import BACK_END, HELP
-from bluebridge.guest.ntrdma.interface import (
-    DEFAULT_MTU,
-    DEFAULT_NAME,
-    EthernetOptions,
-    parse_mtu,
-)
+from bluebridge.guest.ntrdma.interface import DEFAULT_MTU, DEFAULT_NAME, EthernetOptions, parse_mtu
 from bluebridge.guest.ntrdma.open import open_ntrdma
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -43,8 +38,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python3 -m bluebridge.guest.ntrdma",
-        description="What NTRDMA has besides verbs.",
+        prog="python3 -m bluebridge.guest.ntrdma", description="What NTRDMA has besides verbs."
     )
     actions = parser.add_subparsers(required=True, metavar="ACTION")
     ethernet = actions.add_parser(

@@ -7,13 +7,7 @@ from contextlib import ExitStack
 
 from bluebridge.device.layout.ntrdma.port import PortState
 from bluebridge.guest.errors import VerbsError
-from bluebridge.guest.ntrdma.back_ends import (
-    BACK_END,
-    BRIDGE_BACK_ENDS,
-    NTB_CPU,
-    REGISTERED,
-    WORDS,
-)
+from bluebridge.guest.ntrdma.back_ends import BACK_END, BRIDGE_BACK_ENDS, NTB_CPU, REGISTERED, WORDS
 from bluebridge.guest.ntrdma.interface import EthernetOptions, Interface, Tap
 from bluebridge.guest.ntrdma.provider.device import NtrdmaDevice
 from bluebridge.guest.ntrdma.transports.back_end import BackEnd

@@ -14,13 +14,7 @@ from typing import Protocol, TypeVar
 from bluebridge.device.layout.ntrdma.port import PortState
 from bluebridge.guest.errors import DeviceError, DeviceLost, VerbsError
 from bluebridge.guest.ntrdma.engine.engine import Engine
-from bluebridge.guest.ntrdma.engine.transport import (
-    CmArrived,
-    Event,
-    Happened,
-    Notify,
-    Operation,
-)
+from bluebridge.guest.ntrdma.engine.transport import CmArrived, Event, Happened, Notify, Operation
 from bluebridge.guest.ntrdma.interface import Interface
 from bluebridge.guest.ntrdma.transports.back_end import BackEnd
 

@@ -122,9 +122,7 @@ def run(
 
 
 def _run_here(
-    cells: Sequence[tuple[Program, NamedFault]],
-    log: Path | None,
-    progress: Progress,
+    cells: Sequence[tuple[Program, NamedFault]], log: Path | None, progress: Progress
 ) -> Iterable[Row]:
     """Run the cells of one program on a pair of this process. Raises `LabError`."""
     program = cells[0][0]

@@ -130,12 +130,7 @@ def opened(programs: Sequence[Program], log: Path | None, progress: Progress) ->
         yield Stage(pair, rnbd, added)
 
 
-def run(
-    shares: Mapping[str, Sequence[str]],
-    at_once: int,
-    times: int,
-    log: Path,
-) -> Iterator[Row]:
+def run(shares: Mapping[str, Sequence[str]], at_once: int, times: int, log: Path) -> Iterator[Row]:
     """Yield the rows of `shares`, the names of faults by that of a program, in any order.
 
     Raises `LabError` when a share could not go on, after all others have ended.

@@ -17,11 +17,7 @@ from pathlib import Path
 from bluebridge.host_tools.commands.kernel import build as build_kernel
 from bluebridge.host_tools.commands.kmod import image_errors
 from bluebridge.host_tools.errors import LabError, UsageError
-from bluebridge.host_tools.lab.software import (
-    KERNEL_VARIABLE,
-    MODULES_VARIABLE,
-    OVERLAY_VARIABLE,
-)
+from bluebridge.host_tools.lab.software import KERNEL_VARIABLE, MODULES_VARIABLE, OVERLAY_VARIABLE
 from bluebridge.images import kernel_build, kmod
 from bluebridge.images.cache import default_root, key_of
 from bluebridge.images.report import ImageError

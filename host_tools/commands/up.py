@@ -11,19 +11,9 @@ from pathlib import Path
 from bluebridge.host_tools.commands.up_options import DEBUG, bridge, check_together, hardware
 from bluebridge.host_tools.errors import Reporter, UsageError, listed
 from bluebridge.host_tools.keeper.launch import launch
-from bluebridge.host_tools.keeper.record import (
-    PairRecord,
-    Plan,
-    ended,
-    forget_end,
-    guest_names,
-)
+from bluebridge.host_tools.keeper.record import PairRecord, Plan, ended, forget_end, guest_names
 from bluebridge.host_tools.lab import lab_options
-from bluebridge.host_tools.lab.artefacts import (
-    debug_archive,
-    device_library,
-    ensure_artefacts,
-)
+from bluebridge.host_tools.lab.artefacts import debug_archive, device_library, ensure_artefacts
 from bluebridge.host_tools.lab.config import LIMITS, LabConfig
 from bluebridge.host_tools.processes import termination_as_exception
 

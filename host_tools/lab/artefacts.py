@@ -135,10 +135,7 @@ def network_boot_files(progress: Progress) -> NetworkBootFiles:
 
 
 def _modules(
-    kind: type[ModuleRecipe],
-    what: str,
-    progress: Progress,
-    software: GuestSoftware = AS_USUAL,
+    kind: type[ModuleRecipe], what: str, progress: Progress, software: GuestSoftware = AS_USUAL
 ) -> Path | None:
     debian = debian_kernel(software.chosen().kernel)
     if debian is None:

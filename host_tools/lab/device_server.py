@@ -44,11 +44,7 @@ class DeviceServer:
         env = {"PYVFIO_USER_LIBRARY": str(self._library), "PYTHONUNBUFFERED": "1"}
         with self._messages.open("wb") as messages:
             self._process = processes.spawn(
-                argv,
-                env=env,
-                cwd=HOME,
-                stdout=subprocess.PIPE,
-                stderr=messages,
+                argv, env=env, cwd=HOME, stdout=subprocess.PIPE, stderr=messages
             )
 
     def wait(self, timeout: float = 30.0) -> None:

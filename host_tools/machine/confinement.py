@@ -29,11 +29,7 @@ _DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/kvm")
 
 @contextlib.contextmanager
 def confined(
-    program: Path,
-    sockets: Path,
-    read: Iterable[Path],
-    written: Iterable[Path],
-    saved: Path | None,
+    program: Path, sockets: Path, read: Iterable[Path], written: Iterable[Path], saved: Path | None
 ) -> Iterator[Callable[[], None] | None]:
     """Yield what a child calls before it becomes QEMU; None where this machine has no Landlock.
 

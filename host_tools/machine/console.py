@@ -72,8 +72,7 @@ class Transcript:
         for pattern, meaning in FAILURES:
             if (match := re.search(pattern, text)) is not None:
                 return LabError(
-                    f"guest {self.guest}: {meaning} ({match.group(0).strip()})",
-                    f"read {self.path}",
+                    f"guest {self.guest}: {meaning} ({match.group(0).strip()})", f"read {self.path}"
                 )
         return None
 

@@ -135,9 +135,7 @@ def bluebridge_kernel(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="session")
 def lab(
-    request: pytest.FixtureRequest,
-    tmp_path_factory: pytest.TempPathFactory,
-    bluebridge_kernel: str,
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, bluebridge_kernel: str
 ) -> Iterator[Lab]:
     """Makes pairs of guests: `with lab.pair(cold=True) as pair`. Everything ends with it."""
     from bluebridge.host_tools.pytest_plugin.session import open_lab

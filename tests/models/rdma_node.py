@@ -358,14 +358,4 @@ class Pair:
         self.b.host.run()
 
 
-__all__ = [
-    "Node",
-    "Pair",
-    "SendOpcode",
-    "TestQp",
-    "Wc",
-    "data",
-    "gid_table",
-    "inline",
-    "remote",
-]
+__all__ = ["Node", "Pair", "SendOpcode", "TestQp", "Wc", "data", "gid_table", "inline", "remote"]

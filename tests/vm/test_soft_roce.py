@@ -17,12 +17,7 @@ from bluebridge.host_tools.rtrs.fio import Verification
 from bluebridge.host_tools.rtrs.session import mapped
 from tests.campaigns.conformance.program import PASSED
 from tests.campaigns.conformance.runner import Run
-from tests.campaigns.conformance.session import (
-    RXE_CLIENT,
-    RXE_SERVER,
-    Session,
-    Setup,
-)
+from tests.campaigns.conformance.session import RXE_CLIENT, RXE_SERVER, Session, Setup
 from tests.campaigns.conformance.suites import everything
 
 PROGRAMS = (

@@ -126,8 +126,7 @@ def test_a_killed_guest_comes_back_to_its_device(pair: Pair) -> None:
     "command",
     [
         pytest.param(
-            f"python3 -m bluebridge.guest.protocols.krping server,{ADDRESS}",
-            marks=pytest.mark.long,
+            f"python3 -m bluebridge.guest.protocols.krping server,{ADDRESS}", marks=pytest.mark.long
         ),
         "python3 /tmp/wait.py",
     ],

@@ -11,11 +11,7 @@ from bluebridge.guest.drivers.dma import Engine
 from bluebridge.guest.drivers.ntb import bridge_of
 from bluebridge.guest.ntrdma.provider.device import NtrdmaDevice
 from bluebridge.guest.ntrdma.transports.back_end import BackEnd
-from bluebridge.guest.ntrdma.transports.ntb import (
-    PIECE_BYTES,
-    CpuTransport,
-    DmaTransport,
-)
+from bluebridge.guest.ntrdma.transports.ntb import PIECE_BYTES, CpuTransport, DmaTransport
 from bluebridge.host_tools.vfio_user.bus import RAM_BASE, RAM_SIZE, Ram
 from tests.models.function import WireFunction
 from tests.models.server import ServerProcess, serving
@@ -74,10 +70,7 @@ def joined(
     folder: Path, dma: bool, *, registered: bool = False
 ) -> Iterator[tuple[NtrdmaDevice, NtrdmaDevice]]:
     """Both sides, ready; the first one may show `registered` memory only."""
-    with (
-        opened(folder, "a", dma, registered=registered) as a,
-        opened(folder, "b", dma) as b,
-    ):
+    with opened(folder, "a", dma, registered=registered) as a, opened(folder, "b", dma) as b:
         for device in (a, b):
             device.wait_ready(SECONDS)
         yield a, b

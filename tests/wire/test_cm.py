@@ -14,14 +14,7 @@ import pytest
 from bluebridge.device.buslog.reader import Filter, LogReader
 from bluebridge.device.layout.fields import Value
 from bluebridge.device.layout.net.cm import CmAttribute, RejectReason
-from bluebridge.guest.cm import (
-    CmError,
-    CmEvent,
-    CmId,
-    ConnectionManager,
-    ConnParam,
-    EventType,
-)
+from bluebridge.guest.cm import CmError, CmEvent, CmId, ConnectionManager, ConnParam, EventType
 from bluebridge.guest.cm.gsi import GsiTransport, roce_address, roce_port
 from bluebridge.guest.cm.messages import encode, ip_header
 from bluebridge.guest.netif import NetInterface

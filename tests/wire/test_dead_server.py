@@ -19,14 +19,7 @@ from bluebridge.host_tools.vfio_user.bus import SocketBus
 from tests.models.players import connected
 from tests.models.server import ServerProcess
 from tests.models.until import until
-from tests.models.verbs.krping_contract import (
-    CLIENT_IP,
-    SERVER_IP,
-    Output,
-    Side,
-    both,
-    start,
-)
+from tests.models.verbs.krping_contract import CLIENT_IP, SERVER_IP, Output, Side, both, start
 from tests.wire.conftest import StartServer
 
 SECONDS = 5.0

@@ -46,13 +46,7 @@ def test_bad_introductions(server: ServerProcess, path: Path, greeting: bytes) -
 
 
 @pytest.mark.parametrize(
-    "first",
-    [
-        VfioUserCommand.RESET,
-        VfioUserCommand.GET_INFO,
-        VfioUserCommand.REGION_READ,
-        999,
-    ],
+    "first", [VfioUserCommand.RESET, VfioUserCommand.GET_INFO, VfioUserCommand.REGION_READ, 999]
 )
 def test_anything_before_the_introduction(server: ServerProcess, path: Path, first: int) -> None:
     with Client(path, negotiate=False) as client:

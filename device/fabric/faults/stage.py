@@ -7,15 +7,7 @@ from typing import Final
 
 from bluebridge.device.buslog.writer import EventLog
 from bluebridge.device.fabric.faults.rule import ACTIONS, IN, OUT, Passed, Rule, Traffic
-from bluebridge.device.fabric.faults.traits import (
-    Kept,
-    Traits,
-    change,
-    flip,
-    own,
-    size_of,
-    sort_of,
-)
+from bluebridge.device.fabric.faults.traits import Kept, Traits, change, flip, own, size_of, sort_of
 from bluebridge.device.fabric.interface import FabricPort, Later
 from bluebridge.device.fabric.local import LocalFabric
 from bluebridge.device.fabric.messages import Message

@@ -213,8 +213,4 @@ class Services:
 
 def _key(record: bytes) -> Key:
     get = SERVICE_RECORD.get
-    return (
-        get(record, "service_id"),
-        SERVICE_RECORD.get_raw(record, "gid"),
-        get(record, "pkey"),
-    )
+    return (get(record, "service_id"), SERVICE_RECORD.get_raw(record, "gid"), get(record, "pkey"))

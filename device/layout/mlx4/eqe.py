@@ -78,9 +78,7 @@ CMD_EQE = _eqe(
     u64("out_param", 0x10, "immediate result"),
 )
 PORT_EQE = _eqe(
-    "PORT",
-    bits("port", 0x0C, 4, 31, 28, "port number"),
-    doc="subtype 1: down, 4: active",
+    "PORT", bits("port", 0x0C, 4, 31, 28, "port number"), doc="subtype 1: down, 4: active"
 )
 PORT_MNG_EQE = _eqe(
     "PORT_MNG_CHG",

@@ -20,12 +20,7 @@ from bluebridge.device.layout.mlx4.contexts import (
 )
 from bluebridge.device.mlx4.memory.icm import MTT_ENTRY, Icm, IcmError
 from bluebridge.device.mlx4.settings.parameters import CommandError, Parameters
-from bluebridge.device.rdma.memory.region import (
-    ALL_RIGHTS,
-    EVERYTHING,
-    MemoryRegion,
-    pages_of,
-)
+from bluebridge.device.rdma.memory.region import ALL_RIGHTS, EVERYTHING, MemoryRegion, pages_of
 from bluebridge.device.rdma.memory.regions import PAGE_SHIFTS, MemoryRegions
 from bluebridge.device.refusal import Refusal
 

@@ -12,12 +12,7 @@ from bluebridge.device.layout.buslog import What
 from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.mlx4.commands import Status
 from bluebridge.device.layout.mlx4.contexts import CQC, RING_UNIT
-from bluebridge.device.layout.mlx4.cqe import (
-    CQE_SIZE,
-    OPCODE_RESIZE,
-    OWNER_BIT,
-    OWNER_OFFSET,
-)
+from bluebridge.device.layout.mlx4.cqe import CQE_SIZE, OPCODE_RESIZE, OWNER_BIT, OWNER_OFFSET
 from bluebridge.device.layout.mlx4.eqe import COMP_EQE, CQ_ERROR_EQE, DATA_OFFSET, EventType
 from bluebridge.device.layout.mlx4.uar import CQ_ARM_COUNT, CQ_ARM_NEXT, CQ_ARM_SOLICITED
 from bluebridge.device.mlx4.rings.event_queues import EventQueues

@@ -48,13 +48,7 @@ from bluebridge.device.rdma.vocabulary import (
     WRITE,
     WRITE_IMM,
 )
-from bluebridge.device.rdma.work import (
-    DatagramWork,
-    FrameWork,
-    PacketWork,
-    SendWork,
-    WorkError,
-)
+from bluebridge.device.rdma.work import DatagramWork, FrameWork, PacketWork, SendWork, WorkError
 
 CTRL: Final = Struct(">IIII")
 RADDR: Final = Struct(">QI4x")

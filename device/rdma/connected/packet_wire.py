@@ -24,10 +24,7 @@ from bluebridge.device.fabric.messages import (
     Train,
 )
 from bluebridge.device.layout.buslog import What
-from bluebridge.device.layout.net.ethernet import (
-    HEADER_SIZE,
-    MIN_FRAME,
-)
+from bluebridge.device.layout.net.ethernet import HEADER_SIZE, MIN_FRAME
 from bluebridge.device.layout.net.ip import (
     CONGESTION_EXPERIENCED,
     ECN_CAPABLE,

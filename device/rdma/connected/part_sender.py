@@ -34,13 +34,7 @@ from bluebridge.device.rdma.pairs.costs import (
     WHOLE_BYTES,
 )
 from bluebridge.device.rdma.pairs.queue_pair import QueuePair
-from bluebridge.device.rdma.vocabulary import (
-    ATOMICS,
-    OPS,
-    READ,
-    CompletionStatus,
-    PairState,
-)
+from bluebridge.device.rdma.vocabulary import ATOMICS, OPS, READ, CompletionStatus, PairState
 from bluebridge.device.rdma.work import SendWork
 
 MIN_TIMEOUT: Final = 0.001

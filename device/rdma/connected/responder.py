@@ -443,11 +443,7 @@ class Responder:
             last.psn, last.msn, last.request = psn, self.msn, request
 
     def _say(
-        self,
-        psn: int,
-        syndrome: int,
-        request: Request | None = None,
-        original: int | None = None,
+        self, psn: int, syndrome: int, request: Request | None = None, original: int | None = None
     ) -> None:
         answer = Answer(psn, syndrome, self.msn, request)
         answer.original = original

@@ -12,13 +12,7 @@ from typing import Final
 from bluebridge.device.fabric.interface import Cancellable
 from bluebridge.device.layout.events import Fact
 from bluebridge.device.pci.bus import DmaError, Timer
-from bluebridge.device.rdma.connected.requester import (
-    KEEP,
-    STOP,
-    Limits,
-    Requester,
-    Sending,
-)
+from bluebridge.device.rdma.connected.requester import KEEP, STOP, Limits, Requester, Sending
 from bluebridge.device.rdma.memory.region import AccessError
 from bluebridge.device.rdma.memory.regions import bind
 from bluebridge.device.rdma.pairs.costs import COST_LIMIT

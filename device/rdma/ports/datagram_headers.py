@@ -25,14 +25,7 @@ from bluebridge.device.layout.net.ethernet import (
     HEADER_SIZE,
     NO_VLAN,
 )
-from bluebridge.device.layout.net.ip import (
-    IPV4,
-    IPV4_MAPPED,
-    PROTOCOL_UDP,
-    ROCE_PORT,
-    ROCE_V2,
-    UDP,
-)
+from bluebridge.device.layout.net.ip import IPV4, IPV4_MAPPED, PROTOCOL_UDP, ROCE_PORT, ROCE_V2, UDP
 from bluebridge.device.layout.net.roce import (
     BTH,
     BTH_SIZE,

@@ -9,12 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import ClassVar, Final
 
 from bluebridge.device.fabric.addresses import LinkLayer
-from bluebridge.device.fabric.interface import (
-    Cancellable,
-    Fabric,
-    PacketCarrier,
-    PacketPort,
-)
+from bluebridge.device.fabric.interface import Cancellable, Fabric, PacketCarrier, PacketPort
 from bluebridge.device.fabric.messages import ConnectedPacket, Datagram, Frames, Message, Route
 from bluebridge.device.frames.rules import RuleTable
 from bluebridge.device.layout.events import Fact

@@ -50,11 +50,7 @@ class Port:
     """
 
     def __init__(
-        self,
-        commands: FirmwareCommands,
-        mac: bytes | None,
-        number: int = 1,
-        roce_v2: bool = False,
+        self, commands: FirmwareCommands, mac: bytes | None, number: int = 1, roce_v2: bool = False
     ) -> None:
         self.number = number
         self.roce_v2 = roce_v2

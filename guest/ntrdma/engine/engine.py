@@ -15,13 +15,7 @@ from bluebridge.guest.ntrdma.engine.port import Port
 from bluebridge.guest.ntrdma.engine.remote import RemoteResources
 from bluebridge.guest.ntrdma.engine.requester import Requester
 from bluebridge.guest.ntrdma.engine.responder import PeerSide
-from bluebridge.guest.ntrdma.engine.transport import (
-    Action,
-    Event,
-    Happened,
-    Host,
-    Transport,
-)
+from bluebridge.guest.ntrdma.engine.transport import Action, Event, Happened, Host, Transport
 
 TURNS = 8
 """The most rounds over all queues in one call."""

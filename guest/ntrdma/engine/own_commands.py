@@ -9,14 +9,7 @@ from typing import TypeVar
 from bluebridge.device.layout.ntrdma import commands as layout
 from bluebridge.device.layout.ntrdma.commands import COMMAND_SIZE, RESPONSE_SIZE, CommandCode
 from bluebridge.device.layout.ntrdma.port import COMMAND_CAPACITY
-from bluebridge.guest.ntrdma.engine.memory import (
-    SEGMENT,
-    Ring,
-    Words,
-    advanced,
-    distance,
-    valid,
-)
+from bluebridge.guest.ntrdma.engine.memory import SEGMENT, Ring, Words, advanced, distance, valid
 from bluebridge.guest.ntrdma.engine.peer import Peer
 from bluebridge.guest.ntrdma.engine.queue_pair import QueuePair
 from bluebridge.guest.ntrdma.engine.regions import Domain, Region, Segment

@@ -8,13 +8,7 @@ from collections.abc import Sequence
 from bluebridge.device.layout.ntrdma.work import WorkCode, WorkStatus
 from bluebridge.guest.errors import VerbsError
 from bluebridge.guest.ntrdma.engine.completions import CompletionQueue
-from bluebridge.guest.ntrdma.engine.memory import (
-    Ring,
-    advanced,
-    distance,
-    pack_receive,
-    recv_size,
-)
+from bluebridge.guest.ntrdma.engine.memory import Ring, advanced, distance, pack_receive, recv_size
 from bluebridge.guest.ntrdma.engine.peer import Peer
 from bluebridge.guest.ntrdma.engine.regions import total
 from bluebridge.guest.ntrdma.engine.transport import Transport

@@ -10,11 +10,7 @@ from bluebridge.device.layout.ntrdma.commands import CommandCode, QueueState
 from bluebridge.guest.ntrdma.engine.memory import COMPLETION, SEGMENT, Bells, Words
 from bluebridge.guest.ntrdma.engine.peer import Peer
 from bluebridge.guest.ntrdma.engine.regions import Region, Segment
-from bluebridge.guest.ntrdma.engine.remote_pair import (
-    MOST_ENTRIES,
-    MOST_PIECES,
-    RemotePair,
-)
+from bluebridge.guest.ntrdma.engine.remote_pair import MOST_ENTRIES, MOST_PIECES, RemotePair
 from bluebridge.guest.ntrdma.engine.transport import Actions, CmArrived, Host, Transport
 
 MOST_DOMAINS = 0x100

@@ -5,12 +5,7 @@ from __future__ import annotations
 from collections import deque
 
 from bluebridge.device.layout.ntrdma.work import WorkCode, WorkStatus
-from bluebridge.guest.ntrdma.engine.memory import (
-    IMMEDIATE,
-    SOLICITED,
-    SendEntry,
-    network_order,
-)
+from bluebridge.guest.ntrdma.engine.memory import IMMEDIATE, SOLICITED, SendEntry, network_order
 from bluebridge.guest.ntrdma.engine.own_commands import CommandExecution
 from bluebridge.guest.ntrdma.engine.own_resources import OwnResources
 from bluebridge.guest.ntrdma.engine.peer import Peer

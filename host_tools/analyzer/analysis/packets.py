@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from bluebridge.device.layout.net.roce import (
-    PSN_MASK,
-    SERVICE_MASK,
-    UNRELIABLE_SERVICE,
-    BthOpcode,
-)
+from bluebridge.device.layout.net.roce import PSN_MASK, SERVICE_MASK, UNRELIABLE_SERVICE, BthOpcode
 from bluebridge.device.packets.reader import WirePacket
 from bluebridge.host_tools.analyzer.packets import DATAGRAMS, syndrome_of
 from bluebridge.host_tools.analyzer.transaction import Transfer

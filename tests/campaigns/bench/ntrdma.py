@@ -18,11 +18,7 @@ from tests.campaigns.bench.page import Figure
 ROUNDS = 5
 COUNT = 500
 BANDWIDTH = "rc_rdma_write_bw"
-TESTS = {
-    "rc_lat": (12.2, None),
-    "rc_rdma_write_lat": (12.8, 400),
-    "rc_rdma_read_lat": (21.4, None),
-}
+TESTS = {"rc_lat": (12.2, None), "rc_rdma_write_lat": (12.8, 400), "rc_rdma_read_lat": (21.4, None)}
 """Latency tests: what the original reached on real machines, and the goal here, both in us."""
 
 

@@ -24,16 +24,7 @@ from bluebridge.device.layout.ntrdma.port import PortState
 from bluebridge.guest.cm import CmEvent, CmId, ConnectionManager, EventType
 from bluebridge.guest.connections import open_connections
 from bluebridge.guest.errors import DeviceError
-from bluebridge.guest.link import (
-    CLIENT,
-    DEPTH,
-    RECEIVED,
-    SECONDS,
-    SENT,
-    SERVER,
-    Link,
-    Lost,
-)
+from bluebridge.guest.link import CLIENT, DEPTH, RECEIVED, SECONDS, SENT, SERVER, Link, Lost
 from bluebridge.guest.ntrdma.back_ends import BACK_END
 from bluebridge.guest.ntrdma.open import open_ntrdma
 from bluebridge.guest.ntrdma.provider.device import NtrdmaDevice

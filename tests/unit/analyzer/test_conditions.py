@@ -18,12 +18,7 @@ from bluebridge.device.layout.mlx4.wqe import SendOpcode
 from bluebridge.device.layout.net.roce import Syndrome
 from bluebridge.host_tools import cli
 from bluebridge.host_tools.analyzer import fields
-from bluebridge.host_tools.analyzer.conditions import (
-    DIRECT,
-    Condition,
-    ConditionError,
-    LiveSearch,
-)
+from bluebridge.host_tools.analyzer.conditions import DIRECT, Condition, ConditionError, LiveSearch
 from bluebridge.host_tools.analyzer.decode import decode
 
 RING = 0x80014

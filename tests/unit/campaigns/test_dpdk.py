@@ -13,11 +13,7 @@ from tests.campaigns.conformance.in_guest_csum import COUNT, frame, is_right
 from tests.campaigns.conformance.in_guest_rss import aligned
 from tests.campaigns.conformance.session import DPDK, ROCE_V2
 from tests.campaigns.conformance.suites import everything
-from tests.campaigns.conformance.testpmd_steps import (
-    Counters,
-    counters_of,
-    per_queue,
-)
+from tests.campaigns.conformance.testpmd_steps import Counters, counters_of, per_queue
 
 STATS = """show port stats 0
   ######################## NIC statistics for port 0  ########################

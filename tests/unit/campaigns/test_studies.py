@@ -11,14 +11,7 @@ from bluebridge.host_tools.study.request import SweepRequest
 from bluebridge.images.cache import HOME
 from tests.campaigns import blueflame_study as study
 from tests.campaigns.bench import rdma
-from tests.campaigns.bench.page import (
-    PAGE,
-    Figure,
-    Section,
-    quotes,
-    read,
-    with_tables,
-)
+from tests.campaigns.bench.page import PAGE, Figure, Section, quotes, read, with_tables
 
 
 def test_the_two_sides_take_turns_and_medians_count() -> None:

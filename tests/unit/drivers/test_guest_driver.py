@@ -18,11 +18,7 @@ from bluebridge.guest.drivers.hca.posting.wqe import INLINE_BIT, write_inline
 from bluebridge.guest.drivers.hca.queues.qp import transition
 from bluebridge.guest.drivers.hca.resources import icm
 from bluebridge.guest.drivers.hca.resources.commands import FirmwareError
-from bluebridge.guest.drivers.hca.resources.memory_regions import (
-    MAX_PAGE_SHIFT,
-    blocks_of,
-    key_of,
-)
+from bluebridge.guest.drivers.hca.resources.memory_regions import MAX_PAGE_SHIFT, blocks_of, key_of
 from bluebridge.guest.errors import DeviceError
 from bluebridge.guest.verbs import VerbsError
 from bluebridge.guest.verbs.enums import QpState

@@ -12,15 +12,7 @@ from bluebridge.device.layout.mlx4.cqe import FRAME_CQE, CompletionStatus, Frame
 from bluebridge.device.layout.mlx4.wqe import CQE_REQUEST, FORCE_LOOPBACK, IP_CSUM, TCP_UDP_CSUM
 from tests.models.ethernet import BROADCAST, ethernet_qp, ip_frame, steer
 from tests.models.hca_driver import ALL_RIGHTS
-from tests.models.rdma_node import (
-    LOG_SQ,
-    PD,
-    SQ_SHIFT,
-    Pair,
-    SendOpcode,
-    data,
-    inline,
-)
+from tests.models.rdma_node import LOG_SQ, PD, SQ_SHIFT, Pair, SendOpcode, data, inline
 
 
 def test_frame_is_padded_and_delivered(pair: Pair) -> None:

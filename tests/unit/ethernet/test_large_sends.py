@@ -214,8 +214,5 @@ def test_frames_without_a_receive_are_counted(pair: Pair) -> None:
 def test_nonsense_fails_the_entry(pair: Pair, headers: bytes, mss: int, length: int) -> None:
     source, lkey = pair.a.memory(4096)
     send_large(pair.a, pair.qa, headers, mss, data((lkey, source, length)))
-    assert pair.sent()[0] in (
-        CompletionStatus.LOCAL_QP_OP_ERR,
-        CompletionStatus.LOCAL_PROT_ERR,
-    )
+    assert pair.sent()[0] in (CompletionStatus.LOCAL_QP_OP_ERR, CompletionStatus.LOCAL_PROT_ERR)
     assert not pair.b.completions(pair.qb)

@@ -14,13 +14,7 @@ from bluebridge.device.layout.ib.link import (
     PHYSICAL_DISABLED,
     PHYSICAL_POLLING,
 )
-from bluebridge.device.layout.ib.mad import (
-    PORT_INFO,
-    SMP,
-    Method,
-    MgmtClass,
-    SmpAttribute,
-)
+from bluebridge.device.layout.ib.mad import PORT_INFO, SMP, Method, MgmtClass, SmpAttribute
 from tests.models.ib_node import Subnet, smp
 
 

@@ -221,19 +221,14 @@ def _bring_up(node: IbNode, path: bytes, port: int, lid: int) -> None:
 def test_the_multicast_table_of_the_switch(wild: Subnet) -> None:
     table = (0b110).to_bytes(2, "big").ljust(64, b"\0")
     explore(
-        wild.a,
-        smp(SmpAttribute.MULTICAST_FORWARDING, method=Method.SET, payload=table, path=b"\1"),
+        wild.a, smp(SmpAttribute.MULTICAST_FORWARDING, method=Method.SET, payload=table, path=b"\1")
     )
     assert wild.fabric.switch.node.multicast[0xC000] == 0b110
     second = (1 << 28) | 0
     explore(
         wild.a,
         smp(
-            SmpAttribute.MULTICAST_FORWARDING,
-            second,
-            method=Method.SET,
-            payload=table,
-            path=b"\1",
+            SmpAttribute.MULTICAST_FORWARDING, second, method=Method.SET, payload=table, path=b"\1"
         ),
     )
     assert wild.fabric.switch.node.multicast[0xC000] == 0b110 << 16 | 0b110

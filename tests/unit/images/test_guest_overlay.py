@@ -58,8 +58,7 @@ def test_another_content_is_another_archive(folder: Path, root: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["init", "bin/python3", "usr/bin/dash", "opt/bluebridge/x", "lib/python3.13/os.py"],
+    "name", ["init", "bin/python3", "usr/bin/dash", "opt/bluebridge/x", "lib/python3.13/os.py"]
 )
 def test_a_folder_that_hides_the_agent_is_refused(folder: Path, root: Path, name: str) -> None:
     put(folder, name)

@@ -14,11 +14,7 @@ from hypothesis import strategies as st
 
 from bluebridge.device.layout.fields import Struct
 from bluebridge.device.layout.mlx4.commands import Opcode
-from bluebridge.device.layout.mlx4.contexts import (
-    QPC,
-    QpState,
-    ServiceType,
-)
+from bluebridge.device.layout.mlx4.contexts import QPC, QpState, ServiceType
 from bluebridge.device.layout.mlx4.wqe import (
     ATOMIC,
     BIND,

@@ -12,10 +12,7 @@ from bluebridge.device.layout.buslog import What
 from bluebridge.device.layout.mlx4.capabilities import INIT_HCA, QUERY_DEV_CAP, DevFlag
 from bluebridge.device.layout.mlx4.commands import Opcode, Status
 from bluebridge.device.layout.mlx4.contexts import CQC
-from bluebridge.device.layout.mlx4.cqe import (
-    CQE,
-    CompletionStatus,
-)
+from bluebridge.device.layout.mlx4.cqe import CQE, CompletionStatus
 from bluebridge.device.layout.net.roce import Op
 from bluebridge.device.mlx4.rings import work_requests
 from bluebridge.device.mlx4.rings.send_queue import SendRing
@@ -100,10 +97,7 @@ def test_garbage_entry_fails_the_queue_pair() -> None:
     pair = Pair().connect()
     pair.post_send(0x1F, signalled=False)
     pair.post_send(SendOpcode.SEND, signalled=False)
-    assert pair.sent() == [
-        CompletionStatus.LOCAL_QP_OP_ERR,
-        CompletionStatus.WR_FLUSH_ERR,
-    ]
+    assert pair.sent() == [CompletionStatus.LOCAL_QP_OP_ERR, CompletionStatus.WR_FLUSH_ERR]
 
 
 def test_ring_that_vanished_is_reported_once() -> None:

@@ -31,16 +31,7 @@ from bluebridge.device.layout.net.ip import (
 from bluebridge.device.layout.net.roce import BTH, DETH, GRH, GSI_QKEY, BthOpcode, ipv4_gid
 from bluebridge.device.mlx4.settings.config import Features
 from tests.models.hca_commands import CommandDriver
-from tests.models.rdma_node import (
-    Node,
-    Pair,
-    SendOpcode,
-    TestQp,
-    data,
-    gid_table,
-    inline,
-    remote,
-)
+from tests.models.rdma_node import Node, Pair, SendOpcode, TestQp, data, gid_table, inline, remote
 from tests.models.watched_fabric import WatchedFabric
 
 GSI = 514

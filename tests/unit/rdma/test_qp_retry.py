@@ -130,10 +130,7 @@ def test_silence_uses_up_the_retries(gone: str) -> None:
     pair.run(0.15)
     assert pair.sent() == []
     pair.run(0.15)  # three times 67 ms
-    assert pair.sent() == [
-        CompletionStatus.TRANSPORT_RETRY_EXC_ERR,
-        CompletionStatus.WR_FLUSH_ERR,
-    ]
+    assert pair.sent() == [CompletionStatus.TRANSPORT_RETRY_EXC_ERR, CompletionStatus.WR_FLUSH_ERR]
     assert times(pair, Fact.NO_ANSWER) == 2
     assert sent.count(sent[0]) == 3
 

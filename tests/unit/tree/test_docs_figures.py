@@ -72,11 +72,7 @@ ROWS = [
     Quoted("ntb", "a channel does {} descriptors", "device.dma.engine.TURN_DESCRIPTORS"),
     Quoted("ntb", "or {} MiB, then the others", "device.dma.engine.TURN_BYTES", MIB),
     Quoted("ntb", "written within {} ms", "device.ntb.errata.WINDOW_SECONDS", MS),
-    Quoted(
-        "ntrdma",
-        "unanswered for {} s",
-        "guest.ntrdma.engine.own_commands.COMMAND_SECONDS",
-    ),
+    Quoted("ntrdma", "unanswered for {} s", "guest.ntrdma.engine.own_commands.COMMAND_SECONDS"),
     Quoted("ntrdma", "changed for {} s; then it", "guest.ntrdma.engine.port.SILENT_SECONDS"),
     Quoted("web", "a sample of {} events", "host_tools.web.timeline._SAMPLE"),
     Quoted("web", "{} parts, and say", "host_tools.web.timeline.PARTS"),

@@ -17,12 +17,7 @@ from bluebridge.device.layout.ntrdma.port import PortState
 from bluebridge.guest.ntrdma.engine.engine import Engine
 from bluebridge.guest.ntrdma.engine.ethernet import Ethernet
 from bluebridge.guest.ntrdma.engine.queue_pair import QueuePair, Sizes
-from bluebridge.guest.ntrdma.engine.regions import (
-    INVALIDATABLE,
-    Domain,
-    FastRegion,
-    Region,
-)
+from bluebridge.guest.ntrdma.engine.regions import INVALIDATABLE, Domain, FastRegion, Region
 from bluebridge.guest.ntrdma.engine.transport import Ended, Event, Happened, Operation
 from bluebridge.guest.ntrdma.provider.queue_pair import NtrdmaSrq
 from bluebridge.guest.ntrdma.service import Service

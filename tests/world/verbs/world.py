@@ -18,16 +18,7 @@ from tests.models.watched_fabric import WatchedFabric
 from tests.oracle.clauses import Broken
 from tests.oracle.memory import PAGE, Place
 from tests.oracle.pair import TRANSITIONS
-from tests.oracle.work import (
-    RETURNING,
-    UNRELIABLE,
-    Bind,
-    Invalidate,
-    Local,
-    Register,
-    Sge,
-    Work,
-)
+from tests.oracle.work import RETURNING, UNRELIABLE, Bind, Invalidate, Local, Register, Sge, Work
 from tests.world.verbs.guest import ALL, PAGES, SLOTS, START, Guest
 from tests.world.weather import CALM, Weather
 

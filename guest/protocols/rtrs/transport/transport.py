@@ -361,12 +361,7 @@ class ServerSide:
     """A server that listens on every address; the data of requests is in `chunks`."""
 
     def __init__(
-        self,
-        interfaces: Interfaces,
-        loop: Loop,
-        upper: Upper,
-        settings: ServerSettings,
-        port: int,
+        self, interfaces: Interfaces, loop: Loop, upper: Upper, settings: ServerSettings, port: int
     ) -> None:
         self.chunks = Chunks(interfaces)
         self.engine = Server(self.chunks, settings)

@@ -7,11 +7,7 @@ from collections.abc import Sequence
 
 from tests.campaigns.conformance.program import FAILED, PASSED, Program, Verdict
 from tests.campaigns.conformance.session import RXE, Session
-from tests.campaigns.conformance.suites.verbs import (
-    connection,
-    perftest,
-    pingpong,
-)
+from tests.campaigns.conformance.suites.verbs import connection, perftest, pingpong
 
 _SUITE = "soft-roce"
 _DONE = "return status 0"

@@ -15,14 +15,7 @@ from bluebridge.host_tools.programs.perftest import (
 )
 from bluebridge.host_tools.programs.running import Ended
 from tests.campaigns.conformance.program import FAILED, Program, Verdict
-from tests.campaigns.conformance.session import (
-    BLUEFLAME,
-    INFINIBAND,
-    OPENSM,
-    ROCE,
-    ROCE_V2,
-    Setup,
-)
+from tests.campaigns.conformance.session import BLUEFLAME, INFINIBAND, OPENSM, ROCE, ROCE_V2, Setup
 
 _BOTH = (ROCE, INFINIBAND)
 _DONE = "return status 0"
