@@ -191,7 +191,7 @@ class Responder:
         """Take a unit, at once or when answers have left; answers are due after it."""
         if self.failed:
             return
-        if self.full:
+        if (self._answers and self.full) or self._waiting:
             self._waiting.append(request)
             self.held += cost(request)
         elif self._reliable:
@@ -275,7 +275,8 @@ class Responder:
 
     def _execute(self, request: Request) -> None:
         op, part = request.op, request.part
-        self._side.choose_srq(request)
+        if request.srqn is not None:
+            self._side.choose_srq(request)
         begins = part is None or not part.offset
         ends = part is None or part.last
         if op >= Op.READ and request.ahead >= self.depth:
@@ -324,7 +325,8 @@ class Responder:
             self._kept.popleft()
 
     def _take_send(self, request: Request, begins: bool, ends: bool) -> None:
-        self._check_length(request, begins, ends)
+        if self._mtu:
+            self._check_length(request, begins, ends)
         if begins:
             if not self._side.take_receive():
                 self._not_ready(request.psn)
@@ -339,7 +341,8 @@ class Responder:
         self._accepted(request, Op.SEND, ends)
 
     def _take_write(self, request: Request, begins: bool, ends: bool) -> None:
-        self._check_length(request, begins, ends)
+        if self._mtu:
+            self._check_length(request, begins, ends)
         size, part = request.length, request.part
         if begins:
             self._va, self._rkey, self._offset = request.remote_address, request.rkey, 0
@@ -364,7 +367,7 @@ class Responder:
 
     def _check_length(self, request: Request, begins: bool, ends: bool) -> None:
         size, mtu = request.length, self._mtu
-        if mtu and (size > mtu or (size != mtu if not ends else not (begins or size))):
+        if size > mtu or (size != mtu if not ends else not (begins or size)):
             raise invalid("a packet of a wrong length")
 
     def _accepted(self, request: Request, op: Op, ends: bool) -> None:

@@ -55,7 +55,7 @@ class ConnectedSender(SendEngine):
         self._reliable = qp.role in RELIABLE
         self._xrc = qp.role is Role.XRC
         self._requester: Requester | None = None
-        self._limits = Limits(reliable=self._reliable)
+        self._limits = Limits(mtu=0, reliable=self._reliable)
         self._timer: Timer | Cancellable | None = None
         self._not_ready: Port | None = None  # the port, while a receiver is not ready
         self._sending = False
@@ -142,8 +142,15 @@ class ConnectedSender(SendEngine):
         requester = self._requester
         if requester is None:
             requester = self._requester = Requester(self._limits, self.next_psn)
-        if not requester.pending:
-            self._take_limits(self._limits)
+        limits, qp = self._limits, self._qp
+        if not requester.pending and (
+            limits.mtu != qp.mtu
+            or limits.timeout != qp.ack_timeout
+            or limits.retries != qp.retry_count
+            or limits.rnr_retries != qp.rnr_retry
+            or limits.reads != qp.read_limit
+        ):
+            self._take_limits(limits)
         requester.post(work)
         self._act(requester)
 
