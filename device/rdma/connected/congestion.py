@@ -29,6 +29,14 @@ from bluebridge.device.rdma.vocabulary import RECEIVING
 SCALE: Final = 100
 """Factor by which the lab is slower than hardware: rates are divided by it, times multiplied."""
 
+_LEAST_ALPHA: Final = 1 / 1024
+"""Resolution of alpha in the adapter; what is less is nothing."""
+
+BURST_SECONDS: Final = 0.002
+"""Time whose bytes leave together."""
+_BYTES_PER_SECOND: Final = 1e6 / 8
+"""Those of 1 Mb/s."""
+
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
@@ -71,8 +79,6 @@ class Parameters:
 
 LAB: Final = Parameters().scaled(SCALE)
 """The parameters of the lab's queue pairs."""
-_LEAST_ALPHA: Final = 1 / 1024
-"""Resolution of alpha in the adapter; what is less is nothing."""
 
 
 class RateControl:
@@ -161,12 +167,6 @@ class Congestion:
 
     def _may_report(self) -> None:
         self._quiet = False
-
-
-BURST_SECONDS: Final = 0.002
-"""Time whose bytes leave together."""
-_BYTES_PER_SECOND: Final = 1e6 / 8
-"""Those of 1 Mb/s."""
 
 
 class PacedSide(Protocol):

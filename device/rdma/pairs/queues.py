@@ -12,6 +12,13 @@ from bluebridge.device.rdma.ports.counters import Diagnostics
 from bluebridge.device.rdma.vocabulary import AsyncEvent, CompletionStatus
 from bluebridge.device.rdma.work import ReceiveWork
 
+Verdict = tuple[int, int, int, int, int, int]
+"""Words of a completion about a frame: kind of the tag that was stripped (`NO_TAG`, `CUSTOMER_TAG`,
+`SERVICE_TAG`) and the tag, findings and checksum (`frames.receiving`), RSS hash, and the
+monotonic time of arrival in ns."""
+
+NO_TAG, CUSTOMER_TAG, SERVICE_TAG = range(3)
+
 
 class SendQueue(ABC):
     """The send queue of a queue pair, which hands its entries to the engine one by one."""
@@ -64,14 +71,6 @@ class SharedReceiveQueues(ABC):
     @abstractmethod
     def get(self, srqn: int) -> SharedReceiveQueue | None:
         """Return the shared receive queue `srqn`; None unless hardware owns it."""
-
-
-Verdict = tuple[int, int, int, int, int, int]
-"""Words of a completion about a frame: kind of the tag that was stripped (`NO_TAG`, `CUSTOMER_TAG`,
-`SERVICE_TAG`) and the tag, findings and checksum (`frames.receiving`), RSS hash, and the
-monotonic time of arrival in ns."""
-
-NO_TAG, CUSTOMER_TAG, SERVICE_TAG = range(3)
 
 
 class Completions(ABC):

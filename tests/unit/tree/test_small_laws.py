@@ -13,9 +13,6 @@ import pytest
 from tests.models import house
 
 ENUMERATIONS = {"Enum", "IntEnum", "IntFlag", "StrEnum"}
-REWRITTEN = ("device/rdma/connected/", "device/rdma/pairs/")
-"""Places where laws of expressions and constants do not hold yet."""
-
 _SUMS = (ast.Add, ast.Sub)
 _BITS = (ast.BitAnd, ast.BitOr, ast.BitXor, ast.LShift, ast.RShift)
 
@@ -51,7 +48,7 @@ def late_constants(module: Module) -> Iterator[int]:
     first = next((n for n, each in enumerate(body) if _is_code(each, tables)), len(body))
     late = {name for each in body[first:] for name in _bound(each)}
     for each in body[first:]:
-        if not module.path.startswith(REWRITTEN) and isinstance(each, (ast.Assign, ast.AnnAssign)):
+        if isinstance(each, (ast.Assign, ast.AnnAssign)):
             if each.value is None or late & _names(each.value):
                 continue
             yield each.lineno
@@ -87,7 +84,7 @@ def bare_mixtures(module: Module) -> Iterator[int]:
     """
     lines = module.text.encode().split(b"\n")
     for node in ast.walk(module.tree):
-        if isinstance(node, ast.BinOp) and not module.path.startswith(REWRITTEN):
+        if isinstance(node, ast.BinOp):
             for inner in (node.left, node.right):
                 if _mixed(node, inner) and b"(" not in _around(lines, node, inner):
                     yield inner.lineno
