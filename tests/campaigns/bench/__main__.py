@@ -7,9 +7,9 @@ import sys
 
 from bluebridge.host_tools.errors import LabError, Reporter
 from bluebridge.host_tools.lab.artefacts import ensure_artefacts
-from tests.campaigns.bench import krping, ntrdma, page, rdma, rtrs
+from tests.campaigns.bench import hosts, krping, ntrdma, page, rdma, rtrs
 
-_SECTIONS = {"hca": krping, "rdma": rdma, "ntrdma": ntrdma, "rtrs": rtrs}
+_SECTIONS = {"hca": krping, "hosts": hosts, "rdma": rdma, "ntrdma": ntrdma, "rtrs": rtrs}
 
 
 def main() -> int:

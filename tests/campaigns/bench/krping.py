@@ -88,7 +88,7 @@ def figures(progress: Progress) -> list[Figure]:
     """Measure krping between guests, and the device's time for a doorbell. Raises `LabError`."""
     with Pair(LabConfig(), progress) as pair:
         progress("krping, 64 bytes")
-        median = _p50(_krping(pair, "size=64,count=500")) / 1000
+        median = median_ms(pair)
         progress("RDMA WRITE bandwidth")
         rate = _write_bandwidth(pair)
         progress("RDMA WRITE ping-pong")
@@ -105,6 +105,11 @@ def figures(progress: Progress) -> list[Figure]:
         Figure("the same with the bus log off", without, "us"),
         Figure(together, cost, "us", most=60),
     ]
+
+
+def median_ms(pair: Pair) -> float:
+    """Return the median milliseconds of an iteration of krping with 64 bytes. Raises `LabError`."""
+    return _p50(_krping(pair, "size=64,count=500")) / 1000
 
 
 def _krping(pair: Pair, options: str) -> Outcome:
