@@ -294,7 +294,9 @@ class PacketReader:
         except Refused as refusal:
             self.refused[refusal.reason] += 1
             return None
-        if packet.extended == size + BTH_SIZE and (packet.form == 1 or not any(frame[40:42])):
+        if packet.extended == size + BTH_SIZE and (
+            packet.form == 1 or not (any(frame[40:42]) or any(frame[18:20]))
+        ):
             self._learn(packet, size)
         return packet
 

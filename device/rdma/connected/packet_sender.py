@@ -55,7 +55,7 @@ def packet_of(requester: Requester, work: SendWork, payload: bytes) -> Transport
             BthOpcode.RC_READ_REQUEST,
             psn,
             ack=True,
-            va=work.remote_address + offset,
+            va=(work.remote_address + offset) & ((1 << 64) - 1),  # a peer may answer beyond
             rkey=work.rkey,
             length=work.length - offset,
             srqn=work.srqn,

@@ -87,7 +87,7 @@ class PacketWire(PacketCarrier):
         self._port: FabricPort | None = None
         self._own: Set[bytes] = frozenset()
         self._reader = PacketReader()
-        self._heads: dict[tuple[int, int, int, int, bool], _Head] = {}
+        self._heads: dict[tuple[int, int, int, int, int], _Head] = {}
         self._inbox: deque[tuple[bytes, int]] = deque()
         self._waiting = self.held = 0
         self._scheduled = False
@@ -154,13 +154,15 @@ class PacketWire(PacketCarrier):
         payload = message.packet.payload
         headers = write_headers(message.packet, message.target_qpn, route.pkey)
         transport = b"".join((headers, payload, bytes(-len(payload) & 3)))
-        key = (id(route), message.source_qpn, message.target_qpn, len(transport), len(payload) > 0)
+        report = message.packet.service == CONGESTION_SERVICE
+        kind = 2 if report else int(len(payload) > 0)
+        key = (id(route), message.source_qpn, message.target_qpn, len(transport), kind)
         known = self._heads.get(key)
         if known is not None:
             return known.frame(transport)
         bears = len(payload) > 0
         wire = _addressed(What.REQUEST, message, route.pkey)
-        if message.packet.service == CONGESTION_SERVICE:
+        if report:
             wire.traffic_class, wire.service_level = CNP_TRAFFIC_CLASS, CNP_SERVICE_LEVEL
         elif bears and route.roce != 1:
             wire.traffic_class = wire.traffic_class & ~CONGESTION_EXPERIENCED | ECN_CAPABLE

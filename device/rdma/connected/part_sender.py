@@ -122,6 +122,10 @@ class PartSender(ConnectedSender):
         if part is not None and not self._reliable:
             self._measure(part.last)
 
+    def _carry_out_locally(self, requester: Requester, work: SendWork) -> bool:
+        self._burst = 0  # it has waited for all answers
+        return super()._carry_out_locally(requester, work)
+
     def _ahead(self, requester: Requester) -> int:
         """Count the reads and atomics that are under way in front of the one that is sent now."""
         ahead = max(self._burst, requester.reads - 1) if requester.first else self._burst

@@ -407,9 +407,10 @@ class Requester:
 
     def _again(self) -> None:
         """Go back to the oldest packet without an answer, once for each loss that is noticed."""
-        if self.state is not Sending.OPEN:
+        packets = self.limits.packets
+        if self.state is not Sending.OPEN and not (packets and self.state is Sending.LATER):
             return
-        if self._resumed == self.oldest and self.limits.packets:
+        if self._resumed == self.oldest and packets:
             return
         if self.retries >= self.limits.retries:
             self.fail(CompletionStatus.TRANSPORT_RETRY_EXC_ERR)
@@ -421,7 +422,7 @@ class Requester:
 
     def _not_ready(self, code: int) -> None:
         """Wait after an RNR NAK with timer code `code`, then send all again."""
-        if self.state is not Sending.OPEN:
+        if self.state is Sending.NOT_READY:
             return
         holds = self.limits.held and not code
         if not holds or not self.offered:

@@ -108,6 +108,8 @@ class ConnectedSender(SendEngine):
         requester = self._requester
         if requester is None or not requester.blocked:
             return False
+        if requester.idle:
+            self._take_limits(self._limits)
         self._act(requester)  # it may have waited for another state
         return requester.blocked or self._qp.state is not PairState.RTS
 
@@ -226,7 +228,8 @@ class ConnectedSender(SendEngine):
                 failed = True
                 completions.fail_send(work.index, CompletionStatus(work.status))
             elif work.signalled:
-                completions.complete_send(work.index, work.operation, work.length, self._left)
+                left = 0 if work.operation in LOCAL else self._left
+                completions.complete_send(work.index, work.operation, work.length, left)
         if failed and self._requester is requester:
             self.next_psn = requester.next_psn
             self._qp.enter_send_error()

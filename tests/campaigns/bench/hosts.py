@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bluebridge.device.layout.ntb.models import GEN4
-from bluebridge.guest.protocols.ntrdma.back_ends import BACK_END
+from bluebridge.guest.ntrdma.back_ends import BACK_END
 from bluebridge.host_tools.errors import Progress
 from bluebridge.host_tools.lab import ntrdma
 from bluebridge.host_tools.lab.config import LabConfig
