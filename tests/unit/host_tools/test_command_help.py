@@ -23,7 +23,7 @@ from tests.models.analysis_log import A, Sender
 ACTS = {
     "up", "run", "python", "cp", "console", "restart", "boot", "down", "mark", "weather", "kmod",
     "cc", "completion", "man", "tour", "web", "watch", "mmiotrace", "sweep", "ntb", "rtrs",
-    "ntrdma", "cache", "image",
+    "ntrdma", "cache", "image", "kernel", "bisect",
 }  # fmt: skip
 """Commands that do something, show a program's own output, or have commands of their own."""
 
