@@ -29,7 +29,7 @@ from bluebridge.device.rdma.connected.packet_receiver import answers_of
 from bluebridge.device.rdma.connected.packet_receiver import request_of as unit_of
 from bluebridge.device.rdma.connected.packet_sender import data_of, packet_of
 from bluebridge.device.rdma.connected.requester import KEEP, STOP, Limits, Requester, Sending
-from bluebridge.device.rdma.connected.responder import Nak, RemoteSide, Responder, operate
+from bluebridge.device.rdma.connected.responder import Nak, Responder, operate
 from bluebridge.device.rdma.vocabulary import CompletionStatus
 from bluebridge.device.rdma.work import SendWork
 from tests.world.clock import Clock
@@ -70,7 +70,7 @@ def message_bytes(request: SendWork) -> bytes:
     return random.Random(request.index).randbytes(request.length)
 
 
-class Remote(RemoteSide):
+class Remote:
     """Memory and receives of the responder's side; `arrived` are the messages that completed.
 
     `gone` are keys that are not valid any more.
@@ -85,6 +85,9 @@ class Remote(RemoteSide):
 
     def choose_srq(self, request: Request) -> None:
         """RC has none to choose."""
+
+    def repeat_refused(self) -> None:
+        """Nothing counts these here."""
 
     def check_end(self, request: Request, end: int) -> None:
         assert request.rkey == KEY and end <= READABLE

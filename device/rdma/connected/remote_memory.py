@@ -12,7 +12,7 @@ from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.net.roce import Op, Syndrome
 from bluebridge.device.pci.bus import DmaError, Run
-from bluebridge.device.rdma.connected.responder import Nak, RemoteSide, invalid, operate
+from bluebridge.device.rdma.connected.responder import Nak, invalid, operate
 from bluebridge.device.rdma.memory.region import AccessError, Rights
 from bluebridge.device.rdma.memory.scatter_gather import WRITE, note_runs, stretch
 from bluebridge.device.rdma.pairs.queue_pair import QueuePair
@@ -33,7 +33,7 @@ def remote_access(error: Exception) -> Nak:
     return Nak(Syndrome.NAK_REMOTE_ACCESS, AsyncEvent.WQ_ACCESS_ERROR, str(error))
 
 
-class RemoteMemory(RemoteSide):
+class RemoteMemory:
     """What one queue pair lets its peer reach; `_receive` is the one that a message moves into.
 
     Requests of XRC name an SRQ, which must be in the queue pair's XRC domain (annex A14; Linux

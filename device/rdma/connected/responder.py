@@ -11,7 +11,7 @@ waits, too, while many answers are due.
 from __future__ import annotations
 
 from collections import deque
-from typing import Final
+from typing import Final, Protocol
 
 from bluebridge.device import pieces
 from bluebridge.device.fabric.messages import Payload, Request
@@ -65,43 +65,35 @@ def operate(op: Op, value: int, operands: tuple[int, int, int, int]) -> int:
     raise ValueError(f"{op!r} is no atomic")
 
 
-class RemoteSide:
+class RemoteSide(Protocol):
     """Memory and receives of the responder's side; all may raise `Nak`."""
 
     def choose_srq(self, request: Request) -> None:
         """Receive from the SRQ that a request of XRC names; any other has nothing to do."""
-        raise NotImplementedError
 
     def check_end(self, request: Request, end: int) -> None:
         """Check that a message may reach up to the remote address `end`."""
-        raise NotImplementedError
 
     def write(self, request: Request, *, notifies: bool) -> bool:
         """Write a unit; one that `notifies` takes a receive, and False means there is none."""
-        raise NotImplementedError
 
     def read(self, request: Request, offset: int, length: int) -> Payload:
         """Return bytes that a read asks for."""
-        raise NotImplementedError
 
     def operate(self, request: Request) -> int:
         """Carry out an atomic; returns what was in memory before."""
-        raise NotImplementedError
 
     def repeat_refused(self) -> None:
         """Take note of a read that came again and may not be answered any more."""
 
     def take_receive(self) -> bool:
         """Take the next receive, for the message that begins; False if there is none."""
-        raise NotImplementedError
 
     def place(self, request: Request, offset: int, *, ends: bool) -> None:
         """Store a unit of a message, from byte `offset` on, in the receive that was taken."""
-        raise NotImplementedError
 
     def complete(self, request: Request, length: int) -> None:
         """Complete the receive that was taken; `request` is the last unit of the message."""
-        raise NotImplementedError
 
 
 class Answer:

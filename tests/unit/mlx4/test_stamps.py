@@ -79,6 +79,18 @@ def test_what_awaits_no_answer_left_before_it_arrived(make: Callable[[], Pair]) 
     assert before <= stamp(sent) <= stamp(received) <= now(pair.b)
 
 
+def test_a_local_operation_is_over_when_it_is_carried_out() -> None:
+    """A NOP behind a send that awaits no answer has a stamp of its own."""
+    pair = unreliable()
+    hand_over(pair, "unreliable")
+    (sent,) = pair.a.completions(pair.qa)
+    between = now(pair.a)
+    pair.post_send(SendOpcode.NOP, b"")
+    pair.run()
+    (done,) = pair.a.completions(pair.qa)
+    assert stamp(sent) <= between <= stamp(done)
+
+
 def test_a_reliable_send_is_over_when_its_answer_arrives() -> None:
     pair = Pair().connect()
     hand_over(pair, "reliable")

@@ -8,7 +8,7 @@ from bluebridge.device.fabric.messages import Frames, Message
 from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.device.layout.mlx4.commands import OptPar as Par
-from bluebridge.device.layout.mlx4.contexts import QpState, ServiceType
+from bluebridge.device.layout.mlx4.contexts import QpState
 from bluebridge.device.layout.net.roce import CNP_TRAFFIC_CLASS, BthOpcode, Syndrome
 from bluebridge.device.packets.reader import read_packet
 from bluebridge.device.packets.transport import TransportPacket
@@ -81,26 +81,6 @@ def test_limits_that_change_in_sqd_hold_for_an_entry_that_waits() -> None:
     pair.a.modify(pair.qa, Opcode.SQD2RTS_QP, 1 << Par.RNR_RETRY, rnr_retry=1)
     pair.run(2.0)
     assert len(pair.a.host.facts(Fact.NOT_READY)) == 1 and pair.sent() != []
-
-
-def test_a_local_operation_of_uc_has_no_time_of_an_earlier_send(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    pair = Pair(ServiceType.UC).connect()
-    qp, times = pair.a.adapter.qps.get(pair.qa.qpn), []
-    assert qp is not None
-    complete = qp.completions.complete_send
-
-    def noted(index: int, operation: int, length: int, left: int = 0) -> None:
-        times.append(left)
-        complete(index, operation, length, left)
-
-    monkeypatch.setattr(qp.completions, "complete_send", noted)
-    local, key = pair.a.memory(4096)
-    target, rkey = pair.b.memory(4096)
-    pair.post_send(SendOpcode.RDMA_WRITE, remote(target, rkey) + data((key, local, 8)))
-    pair.post_send(SendOpcode.NOP, b"")
-    assert times[0] and times[1:] == [0]
 
 
 @pytest.mark.parametrize("report_first", [True, False])
