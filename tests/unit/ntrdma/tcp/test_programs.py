@@ -102,7 +102,8 @@ def test_a_peer_that_goes_before_it_asks_for_a_test(free_port: int) -> None:
         with open_ntrdma(f"c:{place}") as device, ExitStack() as owned:
             Measured(device, 4096).connect(open_connections(device, CLIENT, owned), PORT)
         said, _ = server.communicate(timeout=PEER_SECONDS)
-    assert server.returncode == 1 and said.endswith("perf: the peer is lost\n")
+    lost = ("perf: the peer is lost", "perf: the connection was not established")
+    assert server.returncode == 1 and said.splitlines()[-1] in lost  # by how soon it heard of it
 
 
 TO_NOBODY = """
