@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 from hypothesis import HealthCheck, settings
+
+with suppress(ImportError):
+    # A log imports it at its first use. Tests that are sessions of pytest forget what was imported
+    # first in them, and native code cannot be imported a second time in a process.
+    from bluebridge.device.buslog import native_packing as native_packing
 
 
 def pytest_configure(config: pytest.Config) -> None:
