@@ -48,8 +48,7 @@ class OwnKernel:
         listing = self.modules / "modules.builtin" if self.modules else None
         if listing is None or not listing.is_file():
             return set()
-        names = (Path(line).name.partition(".ko")[0] for line in listing.read_text().split())
-        return {name.replace("-", "_") for name in names}
+        return {module_name(Path(line)) for line in listing.read_text().split()}
 
     def artefact(self, cache: Cache, guest_root: Path) -> Path:
         """Return the folder with `kernel` and `modules.cpio`, made if it is not in the cache."""
@@ -122,9 +121,7 @@ def _check_version(folder: Path, release: str) -> None:
     first = next(iter(sorted(folder.rglob("*.ko*"))), None)
     if first is None:
         return
-    match = VERMAGIC.search(
-        ModuleTree(folder).read(first.name.partition(".ko")[0].replace("-", "_"))
-    )
+    match = VERMAGIC.search(ModuleTree(folder).read(module_name(first)))
     if match and match[1].decode(errors="replace") != release:
         theirs = match[1].decode(errors="replace")
         what = f"the kernel is {release}, the modules in {folder} were built for {theirs}"

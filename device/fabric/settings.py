@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class NetworkSettings:
-    """What travels on the networks of a server, and who may do what there.
+    """The form of messages on the networks of a server, their timers, and the rights of ports.
 
     `packets`: RoCE packets in place of whole messages. `ack_timeout_factor`: how many times as long
     as they say acknowledge time-outs of less than half a second of such packets are. `managed`:

@@ -80,7 +80,7 @@ class Refused(PacketError):
 
 
 class Head:
-    """What the packets of one path have in front of their BTH, and what follows from that.
+    """The bytes that all packets of one path have in front of their BTH, read once.
 
     The BTH is at `at`, `length` bytes are from there to the end of the ICRC, `before` is the CRC up
     to there. `route` is for who takes packets of that path.

@@ -319,7 +319,7 @@ class ServerOptions:
 
     @property
     def link_layer(self) -> LinkLayer:
-        """What the ports speak; raises `ValueError` for a `link` that is none of `LINKS`."""
+        """The link layer of the ports; raises `ValueError` for a `link` that is none of `LINKS`."""
         if self.link not in LINKS:
             raise ValueError(f"--link {self.link} is no link layer")
         return LinkLayer(self.link)

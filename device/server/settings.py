@@ -58,7 +58,7 @@ class HcaSpec:
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """What one server serves and records, and where it takes orders.
+    """The functions that one server serves, its log, and the socket for its orders.
 
     `bridges` are none or two sides of a bridge, `engines` DMA engines; `nics` are virtio NICs on
     the network of the first ports. Without `log` nothing is recorded, without `control` no orders

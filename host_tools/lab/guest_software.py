@@ -65,7 +65,7 @@ def _kernel(
 
 
 def _refusal(release: str, lacking: Sequence[Need], driver: str) -> UsageError:
-    reasons = {need.purpose: [] for need in lacking}  # type: dict[str, list[str]]
+    reasons: dict[str, list[str]] = {need.purpose: [] for need in lacking}
     for need in lacking:
         reasons[need.purpose].append(f"CONFIG_{need.symbol}")
     told = "; ".join(f"{listed(symbols)} for {why}" for why, symbols in reasons.items())

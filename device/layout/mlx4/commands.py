@@ -12,7 +12,7 @@ from bluebridge.device.layout.mlx4.contexts import QpState
 
 
 class Opcode(IntEnum):
-    """Firmware commands."""
+    """The opcodes of firmware commands."""
 
     QUERY_DEV_CAP = 0x003
     QUERY_FW = 0x004

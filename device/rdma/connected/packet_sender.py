@@ -14,6 +14,7 @@ from bluebridge.device.packets.transport import TransportPacket
 from bluebridge.device.pci.bus import DmaError
 from bluebridge.device.rdma.connected.congestion import LAB, Congestion, Pacer
 from bluebridge.device.rdma.connected.requester import WINDOW, Limits, Requester
+from bluebridge.device.rdma.connected.responder import MASK
 from bluebridge.device.rdma.connected.sender import ATOMIC_SIZE, ConnectedSender
 from bluebridge.device.rdma.memory.region import AccessError
 from bluebridge.device.rdma.memory.scatter_gather import stretch
@@ -55,7 +56,7 @@ def packet_of(requester: Requester, work: SendWork, payload: bytes) -> Transport
             BthOpcode.RC_READ_REQUEST,
             psn,
             ack=True,
-            va=(work.remote_address + offset) & ((1 << 64) - 1),  # a peer may answer beyond
+            va=(work.remote_address + offset) & MASK,  # a peer may answer beyond
             rkey=work.rkey,
             length=work.length - offset,
             srqn=work.srqn,

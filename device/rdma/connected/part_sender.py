@@ -17,7 +17,7 @@ from bluebridge.device.fabric.sizes import size_of
 from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.net.roce import PSN_MASK, RNR_TIMER_US, Syndrome
 from bluebridge.device.pci.bus import DmaError
-from bluebridge.device.rdma.connected.requester import Limits, Requester, Sending
+from bluebridge.device.rdma.connected.requester import KIND, Limits, Requester, Sending
 from bluebridge.device.rdma.connected.sender import ATOMIC_SIZE, ConnectedSender
 from bluebridge.device.rdma.memory.region import AccessError
 from bluebridge.device.rdma.memory.scatter_gather import READ as MAY_READ
@@ -44,7 +44,6 @@ OFFER_SECONDS: Final = 0.00025
 
 A receiver may ask for one every 10 us, and any number of queue pairs may meet such receivers.
 """
-_KIND: Final = 0x60  # of a syndrome: ACK, RNR NAK or NAK
 
 
 class PartSender(ConnectedSender):
@@ -214,7 +213,7 @@ class PartSender(ConnectedSender):
         """Tell what is sent again and why, or that it is not any more."""
         qp, code = self._qp, syndrome & 0x1F
         repeats = requester.troubles != troubles
-        if requester.state is Sending.NOT_READY and syndrome & _KIND == Syndrome.RNR_NAK:
+        if requester.state is Sending.NOT_READY and syndrome & KIND == Syndrome.RNR_NAK:
             self._burst = 0
             if self._not_ready is not None:
                 return

@@ -34,7 +34,9 @@ def remote_access(error: Exception) -> Nak:
 
 
 class RemoteMemory:
-    """What one queue pair lets its peer reach; `_receive` is the one that a message moves into.
+    """The memory and receives that one queue pair lets its peer reach.
+
+    `_receive` is the receive that a message moves into.
 
     Requests of XRC name an SRQ, which must be in the queue pair's XRC domain (annex A14; Linux
     `ib/qp.c: create_qp_common`, `ib/srq.c`, rdma-core `providers/mlx4/cq.c`). Receives, protection

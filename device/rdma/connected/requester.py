@@ -43,7 +43,8 @@ NAK_STATUS: Final = {
     int(Syndrome.NAK_INVALID_RD): CompletionStatus.BAD_RESP_ERR,
 }
 """Completion status by syndrome of the NAK."""
-_KIND: Final = 0x60  # of a syndrome: ACK, RNR NAK or NAK
+KIND: Final = 0x60
+"""The bits of a syndrome that tell an ACK, an RNR NAK and a NAK apart."""
 
 
 def packets_of(length: int, mtu: int) -> int:
@@ -61,7 +62,7 @@ class Sending(Enum):
 
 
 class Watch(Enum):
-    """What the owner's timer does."""
+    """The states of the one timer that the owner of a requester runs for it."""
 
     STOPPED = 0
     RUNS = 1
@@ -388,7 +389,7 @@ class Requester:
         self.done.append(work)
 
     def _refused(self, syndrome: int) -> None:
-        kind = syndrome & _KIND
+        kind = syndrome & KIND
         if syndrome == Syndrome.NAK_PSN:
             self._again()
         elif kind == Syndrome.RNR_NAK:
