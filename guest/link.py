@@ -123,8 +123,12 @@ class Link:
                 identifier.destroy()
                 if time.monotonic() > deadline:
                     raise Lost(f"the peer does not take the connection: {error}") from error
-            self.qp.modify_reset()
+            self.begin_again()
             time.sleep(_AGAIN_SECONDS)
+
+    def begin_again(self) -> None:
+        """Make the queue pair as new; who posts receives before it connects posts them again."""
+        self.qp.modify_reset()
 
     def _ask(self, identifier: CmId, port: int) -> None:
         """Ask for a connection once. Raises `_NotConnectedError`."""

@@ -84,6 +84,11 @@ class Measured(Link):
         self.qp.post_recv([self.receive(self.target, self.size)] * count)
         self._receives += count
 
+    def begin_again(self) -> None:
+        super().begin_again()
+        self._receives = 0
+        self.post_receives()
+
     def look(self) -> None:
         """Take what has completed, and let the engine look at what the peer did."""
         self.done += self.poll()

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from bluebridge.host_tools.commands.up_options import DEBUG, bridge, check_together, hardware
 from bluebridge.host_tools.errors import Reporter, UsageError, listed
+from bluebridge.host_tools.keeper.claims import next_number
 from bluebridge.host_tools.keeper.launch import launch
 from bluebridge.host_tools.keeper.record import PairRecord, Plan, ended, forget_end, guest_names
 from bluebridge.host_tools.lab import lab_options
@@ -30,6 +31,7 @@ def main(options: argparse.Namespace) -> int:
     """
     begin = time.monotonic()
     plan = _plan(options)
+    _for_pair(plan, next_number(), options)  # a wrong name is told before minutes of building
     with termination_as_exception():
         # Here, not in a keeper: building takes minutes, and tells of each step on standard error.
         quiet = Reporter(quiet=True)

@@ -48,6 +48,12 @@ def claim_number() -> Claim:
         raise
 
 
+def next_number() -> int:
+    """Return the number that the next pair gets if nobody else begins one."""
+    taken = {entry.number for entry in living()}
+    return next(number for number in range(1, _MOST_PAIRS + 2) if number not in taken)
+
+
 def _rename(draft: Path, lock: Lock) -> Claim:
     for number in range(1, _MOST_PAIRS + 1):
         folder = runtime_root() / f"{prefix()}{number}"

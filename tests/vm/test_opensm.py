@@ -17,9 +17,12 @@ from tests.vm.infiniband import ADDRESSES, PROGRAM_SECONDS, bring_up, complaints
 
 pytestmark = pytest.mark.timeout(2 * BOOT_SECONDS)
 
-UNSENT = re.compile(r"ERR (5430: .* Class 0x3, Method 0x81, Attr 0x1, |4C04: )")
-"""An answer to ClassPortInfo that opensm could not send while the first sweep brought the ports
-into service, as on a busy host; the kernel asks again."""
+UNSENT = re.compile(r"ERR 5430: .* Class 0x3, Method 0x81, Attr 0x1, ")
+"""A second answer to one question for the ClassPortInfo. On a busy host the kernel asks again
+before the first answer is sent, and ib_umad_write refuses one of the same transaction and target
+as one that is under way (`is_duplicate`: EINVAL). The first arrives."""
+TOLD_AGAIN = "ERR 4C04: "
+"""The same failure, as opensm's `osm_sa_send` tells it again."""
 
 
 def _drivers(machine: Vm) -> None:
@@ -58,7 +61,10 @@ def test_opensm_in_a_guest(unmanaged: Pair) -> None:
     assert "100 iters in" in talk(unmanaged, words, f"{words} 10.8.0.2")
     unmanaged.a.run("until grep -q 'SUBNET UP' /tmp/osm.log; do sleep 0.1; done")
     log = unmanaged.a.run("cat /tmp/osm.log").text
-    assert not [line for line in log.splitlines() if "ERR" in line and not UNSENT.search(line)], log
+    errors = [line for line in log.splitlines() if "ERR" in line]
+    unsent = [line for line in errors if UNSENT.search(line)]
+    again = [line for line in errors if TOLD_AGAIN in line]
+    assert len(errors) == len(unsent) + len(again) and len(again) <= len(unsent), log
 
 
 def test_partitions_of_opensm(unmanaged: Pair) -> None:

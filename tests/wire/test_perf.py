@@ -5,14 +5,16 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 
+from bluebridge.guest.connections import open_connections
 from bluebridge.guest.drivers.hca.context import open_hca
 from bluebridge.guest.drivers.hca.posting.blueflame import BlueFlameUse
-from bluebridge.guest.perf.sides import TESTS, WRITE_LAT, Measured, ask, part, serve
+from bluebridge.guest.link import CLIENT, SECONDS, SERVER
+from bluebridge.guest.perf.sides import PORT, TESTS, WRITE_LAT, Measured, ask, part, serve
 from bluebridge.guest.verbs import AccessFlags, Device
 from bluebridge.host_tools.analyzer.analysis import PostedBy, transfers
 from bluebridge.host_tools.vfio_user.bus import SocketBus
@@ -72,6 +74,40 @@ def test_every_test_has_a_figure_in_every_form(start_server: StartServer, tmp_pa
         row = result.perftest().split()
         assert row[:2] == ["64", str(TURNS)] and len(row) == len(result.title.split())
         assert all(value > 0 for value in result.figures().values())
+
+
+def test_a_client_that_comes_before_its_server_listens(
+    start_server: StartServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its receives are there again when it asks for the second time."""
+    refused = threading.Event()
+    with hcas(start_server, tmp_path, None) as devices, ExitStack() as owned:
+        server, client = (Measured(device, 4096) for device in devices)
+        listener = open_connections(devices[0], SERVER, owned).create_id()
+        manager = open_connections(devices[1], CLIENT, owned)
+
+        def listen() -> None:
+            assert refused.wait(SECONDS)
+            listener.bind_addr(SERVER, PORT)
+            listener.listen()
+            request = listener.events.get(SECONDS)
+            assert request is not None
+            server.accept(request)
+            serve(server)
+
+        again = client.begin_again
+
+        def begin_again() -> None:
+            again()
+            refused.set()
+
+        monkeypatch.setattr(client, "begin_again", begin_again)
+        thread = threading.Thread(target=listen)
+        thread.start()
+        client.connect(manager, PORT)
+        assert len(ask(client, WRITE_LAT, TURNS, 64).times) == TURNS
+        part(client)
+        thread.join()
 
 
 @contextmanager

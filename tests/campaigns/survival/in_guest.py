@@ -59,8 +59,11 @@ class Meeting(Link):
     def __init__(self, device: Device) -> None:
         super().__init__(device, _OWN_NOTE + _NOTE.size)
         self._slot = 0
-        for slot in range(DEPTH):
-            self._post_receive(slot)
+        self._post_receives()
+
+    def begin_again(self) -> None:
+        super().begin_again()
+        self._post_receives()
 
     def exchange(self) -> None:
         """Write, have it summed up, read it back. Raises `Lost`, `WrongData`."""
@@ -101,6 +104,10 @@ class Meeting(Link):
         self._post_receive(self._slot)
         self._slot = (self._slot + 1) % DEPTH
         return number, summed
+
+    def _post_receives(self) -> None:
+        for slot in range(DEPTH):
+            self._post_receive(slot)
 
     def _post_receive(self, slot: int) -> None:
         self.qp.post_recv(self.receive(_NOTES + slot * _NOTE.size, _NOTE.size))

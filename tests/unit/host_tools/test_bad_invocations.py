@@ -195,7 +195,8 @@ BAD = [
 
 @pytest.fixture
 def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A machine where nothing runs, and one bus log."""
+    """A machine where nothing runs and nothing can be built, and one bus log."""
+    monkeypatch.setenv("BLUEBRIDGE_CACHE", "/dev/null/cache")
     # Short names: the paths of sockets are limited.
     for name, short in (("XDG_RUNTIME_DIR", "run"), ("XDG_STATE_HOME", "state")):
         folder = tmp_path / short
