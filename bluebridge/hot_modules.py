@@ -30,6 +30,7 @@ DEVICE = Group(
         "bluebridge.device.rdma.memory",
         "bluebridge.device.rdma.pairs",
         "bluebridge.device.rdma.ports",
+        "bluebridge.device.rings",
     ),
     modules=(
         "bluebridge.device.buslog.native_packing",

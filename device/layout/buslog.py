@@ -56,3 +56,4 @@ class What(IntEnum):
     COPY = 22  # [channel] bytes a DMA engine moves
     WINDOW = 23  # [BAR] an access through the peer's window, with the address on this side
     MESSAGE = 24  # interrupt message: a write to 0xFEExxxxx
+    COMMAND_ENTRY = 25  # [slot] of a queue of firmware commands

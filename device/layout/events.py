@@ -52,7 +52,7 @@ class Form:
 _NUMBER, _TEXT, _UP = Form(), Form(text=True), ("down", "up")
 _FORMS = dict.fromkeys(
     ("action", "cause", "direction", "erratum", "error", "line", "mac", "message", "name",
-     "operation", "presence", "reason", "status", "text", "to", "verb", "what"), _TEXT,
+     "objects", "operation", "presence", "reason", "status", "text", "to", "verb", "what"), _TEXT,
 ) | {
     "qpn": Form(noun="QP"), "cqn": Form(noun="CQ"), "eqn": Form(noun="EQ"),
     "queue": Form(noun="queue"), "port": Form(noun="port"), "channel": Form(noun="channel"),
@@ -185,6 +185,14 @@ class Fact(Enum):
     )  # fmt: skip
     BLUEFLAME_REFUSED = 48, "qpn page reason", "BlueFlame page {page}: {reason}: fetched instead"
     BLUEFLAME_LOST = 49, "qpn page reason count", "BlueFlame page {page}: {reason} ({count} so far)"
+
+    # Commands of a queue in memory, as mlx5 has it.
+    FIRMWARE_COMMAND = (
+        50, "name op_mod slot objects status syndrome us reason",
+        "{name}[ op_mod={op_mod:#x}] slot={slot}[ {objects}] {status}[ syndrome={syndrome:#010x}] "
+        "{us} us[: {reason}]", Kind.COMMAND,
+    )  # fmt: skip
+    COMMAND_LOST = 51, "slot reason", "the command in slot {slot} is lost: {reason}"
 
     kind: Kind
     template: str

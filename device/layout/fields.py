@@ -61,6 +61,14 @@ def bits(
     return Field(name, offset, width, high, high if low is None else low, doc)
 
 
+def word(name: str, offset: int, high: int, low: int | None = None, doc: str = "") -> Field:
+    """Make a field of bits `high..low` of the 32-bit word at `offset`, as tables of mlx5 have it.
+
+    Without `low` it is one bit.
+    """
+    return bits(name, offset, 4, high, low, doc)
+
+
 def u8(name: str, offset: int, doc: str = "") -> Field:
     """Make a field that is a whole byte."""
     return Field(name, offset, 1, 7, 0, doc)

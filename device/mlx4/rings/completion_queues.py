@@ -16,7 +16,7 @@ from bluebridge.device.layout.mlx4.cqe import CQE_SIZE, OPCODE_RESIZE, OWNER_BIT
 from bluebridge.device.layout.mlx4.eqe import COMP_EQE, CQ_ERROR_EQE, DATA_OFFSET, EventType
 from bluebridge.device.layout.mlx4.uar import CQ_ARM_COUNT, CQ_ARM_NEXT, CQ_ARM_SOLICITED
 from bluebridge.device.mlx4.rings.event_queues import EventQueues
-from bluebridge.device.mlx4.rings.ring_buffer import QueueBuffer, RingPages
+from bluebridge.device.mlx4.rings.ring_buffer import OwnedBuffer, RingPages
 from bluebridge.device.mlx4.settings.parameters import CommandError, Parameters
 from bluebridge.device.pci.bus import DmaError, HostBus
 
@@ -42,7 +42,7 @@ class CompletionQueue:
         eqs: EventQueues,
         cqn: int,
         context: bytes,
-        buffer: QueueBuffer,
+        buffer: OwnedBuffer,
         stride: int,
     ) -> None:
         self._bus = bus
@@ -214,7 +214,7 @@ class CompletionQueue:
         CQC.set(context, "producer_index", self.producer)
         return bytes(context)
 
-    def resize(self, buffer: QueueBuffer, context: bytes) -> Iterator[None]:
+    def resize(self, buffer: OwnedBuffer, context: bytes) -> Iterator[None]:
         """Move to another buffer; a marker in the old one tells software to go on in the new.
 
         `context` says where it is and how large; it is prepared in portions, while entries go on
@@ -377,7 +377,7 @@ class CompletionQueues:
             self._bus, self._eqs, cqn, context, buffer, self._stride
         )
 
-    def buffer_of(self, context: bytes) -> QueueBuffer:
+    def buffer_of(self, context: bytes) -> OwnedBuffer:
         """Return the ring that a CQ context describes; raises `CommandError`."""
         log_size = CQC.get(context, "log_size")
         if log_size > MAX_LOG_SIZE:

@@ -29,7 +29,7 @@ from bluebridge.device.layout.mlx4.eqe import (
 )
 from bluebridge.device.layout.mlx4.uar import EQ_ARM
 from bluebridge.device.mlx4.armed_faults import ArmedFaults
-from bluebridge.device.mlx4.rings.ring_buffer import QueueBuffer, RingPages
+from bluebridge.device.mlx4.rings.ring_buffer import OwnedBuffer, RingPages
 from bluebridge.device.mlx4.settings.parameters import CommandError, Parameters
 from bluebridge.device.pci.bus import DmaError, HostBus
 
@@ -52,7 +52,7 @@ class EventQueue:
     """
 
     eqn: int
-    buffer: QueueBuffer
+    buffer: OwnedBuffer
     size: int
     vector: int
     always_armed: bool

@@ -9,7 +9,7 @@ from bluebridge.device.layout.mlx4.commands import Status
 from bluebridge.device.layout.mlx4.contexts import SRQC, WORK_RING_UNIT
 from bluebridge.device.layout.mlx4.eqe import EventType
 from bluebridge.device.mlx4.rings.event_queues import EventQueues
-from bluebridge.device.mlx4.rings.ring_buffer import QueueBuffer, RingPages
+from bluebridge.device.mlx4.rings.ring_buffer import RingPages
 from bluebridge.device.mlx4.rings.work_requests import parse_receive
 from bluebridge.device.mlx4.settings.parameters import CommandError, Parameters
 from bluebridge.device.pci.bus import DmaError, HostBus
@@ -19,6 +19,7 @@ from bluebridge.device.rdma.pairs.queues import (
     SharedReceiveQueues,
 )
 from bluebridge.device.rdma.work import ReceiveWork
+from bluebridge.device.rings.queue_buffer import QueueBuffer
 
 COUNTER_MASK: Final = 0xFFFF
 

@@ -9,7 +9,6 @@ from bluebridge.device.layout.buslog import What
 from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.mlx4.wqe import DS_MASK
 from bluebridge.device.mlx4.armed_faults import ArmedFaults
-from bluebridge.device.mlx4.rings.ring_buffer import QueueBuffer
 from bluebridge.device.mlx4.rings.work_requests import EntryReader, slots_of
 from bluebridge.device.pci.bus import DmaError, HostBus
 from bluebridge.device.rdma.pairs.costs import COST_LIMIT
@@ -18,6 +17,7 @@ from bluebridge.device.rdma.pairs.queue_pair import QueuePair
 from bluebridge.device.rdma.pairs.queues import SendQueue
 from bluebridge.device.rdma.vocabulary import CompletionStatus, PairState
 from bluebridge.device.rdma.work import WorkError
+from bluebridge.device.rings.queue_buffer import QueueBuffer
 
 BUDGET: Final = 64
 """Number of entries carried out in one turn, before other work of the server."""

@@ -294,7 +294,7 @@ def test_rings_of_one_page_over_and_over_cost_a_bounded_memory(
     """Translations may all name one page; what is remembered of them is bounded all the same."""
     pages = driver.adapter.ring_pages
     before = pages.count
-    monkeypatch.setattr("bluebridge.device.mlx4.rings.ring_buffer.MAX_PAGES", before + 3 * 64)
+    monkeypatch.setattr("bluebridge.device.rings.queue_buffer.MAX_PAGES", before + 3 * 64)
     mtt = driver.mtt([driver.host.allocate(4096)] * 64)
     context = bytes(CQC.pack(log_size=13, eqn=COMP_EQN, mtt_addr=mtt))
     for cqn in (0x90, 0x91, 0x92):

@@ -13,7 +13,7 @@ from bluebridge.device.layout.mlx4.capabilities import QUERY_FW
 from bluebridge.device.layout.mlx4.commands import Opcode, Status
 from bluebridge.device.layout.mlx4.contexts import MAP_ENTRY, WRITE_MTT
 from bluebridge.device.mlx4.memory.icm import Icm, IcmError, PageRanges
-from bluebridge.device.mlx4.rings.ring_buffer import FILL_BYTES, QueueBuffer
+from bluebridge.device.mlx4.rings.ring_buffer import FILL_BYTES, OwnedBuffer
 from bluebridge.device.mlx4.settings.parameters import CommandError, Parameters
 from bluebridge.device.pci.bus import DmaError
 from tests.models.fake_host import FakeHost
@@ -137,7 +137,7 @@ def test_software_may_leave_the_table_of_translations_to_commands() -> None:
 )
 def test_a_queue_buffer_reads_what_it_wrote(order: list[int], offset: int, length: int) -> None:
     host = FakeHost(size=6 * 4096)
-    buffer = QueueBuffer(host, [BASE + 4096 * page for page in order], 12)
+    buffer = OwnedBuffer(host, [BASE + 4096 * page for page in order], 12)
     length = min(length, buffer.length - offset)
     content = bytes((offset + index) * 7 & 0xFF for index in range(length))
     buffer.write(offset, content, What.OTHER)
@@ -148,7 +148,7 @@ def test_a_queue_buffer_reads_what_it_wrote(order: list[int], offset: int, lengt
 def test_filling_marks_the_owner_byte_of_every_entry_within_the_length() -> None:
     host = FakeHost()
     pages = [BASE + 0x3000, BASE + 0x4000, BASE]
-    deque(QueueBuffer(host, pages, 12, 2 * 4096 + 2048).fill_owner(32), maxlen=0)
+    deque(OwnedBuffer(host, pages, 12, 2 * 4096 + 2048).fill_owner(32), maxlen=0)
     whole = b"".join(host.peek(page, 4096) for page in pages)
     assert whole[31 : 2 * 4096 + 2048 : 32] == b"\x80" * (2 * 128 + 64)
     assert not any(whole[2 * 4096 + 2048 :])
@@ -156,7 +156,7 @@ def test_filling_marks_the_owner_byte_of_every_entry_within_the_length() -> None
 
 def test_entries_fail_before_a_byte_moves() -> None:
     host = FakeHost(size=4096)
-    buffer = QueueBuffer(host, [BASE, 0xBAD000], 12)
+    buffer = OwnedBuffer(host, [BASE, 0xBAD000], 12)
     with pytest.raises(DmaError):
         buffer.write_entry(4096, bytes(32), What.CQE)
     with pytest.raises(CommandError) as caught:
@@ -168,7 +168,7 @@ def test_entries_fail_before_a_byte_moves() -> None:
 def test_a_queue_across_two_regions_of_guest_memory_is_filled_and_logged_once() -> None:
     host = FakeHost(size=2 * 4096)
     host.map(BASE + 2 * 4096, 2 * 4096)
-    deque(QueueBuffer(host, [BASE + 4096 * page for page in range(4)], 12).fill_owner(32), maxlen=0)
+    deque(OwnedBuffer(host, [BASE + 4096 * page for page in range(4)], 12).fill_owner(32), maxlen=0)
     assert host.peek(BASE, 4 * 4096)[31::32] == b"\x80" * 512
     assert [(event.address, event.length) for event in host.events] == [(BASE, 4 * 4096)]
 
@@ -177,18 +177,18 @@ def test_addresses_of_a_queue_are_cut_to_whole_pages() -> None:
     """An address eight bytes before a page would let every entry lie across two regions."""
     host = FakeHost(size=4096)
     host.map(BASE + 4096, 4096)
-    buffer = QueueBuffer(host, [BASE + 4096 - 8, BASE + 0x1FFF], 12)
+    buffer = OwnedBuffer(host, [BASE + 4096 - 8, BASE + 0x1FFF], 12)
     buffer.write_entry(0, b"\1" * 32, What.CQE)
     buffer.write_entry(4096 + 32, b"\2" * 32, What.CQE)
     assert host.peek(BASE, 32) == b"\1" * 32
     assert host.peek(BASE + 4096 + 32, 32) == b"\2" * 32
-    assert QueueBuffer(host, [BASE + 4096], 16).address(0) == BASE & -1 << 16
+    assert OwnedBuffer(host, [BASE + 4096], 16).address(0) == BASE & -1 << 16
 
 
 def test_a_queue_longer_than_the_image_is_filled_to_its_end() -> None:
     length = 5 * FILL_BYTES + 4096
     host = FakeHost(size=length + 4096)
-    deque(QueueBuffer(host, range(BASE, BASE + length, 4096), 12).fill_owner(32), maxlen=0)
+    deque(OwnedBuffer(host, range(BASE, BASE + length, 4096), 12).fill_owner(32), maxlen=0)
     assert host.peek(BASE, length)[31::32] == b"\x80" * (length // 32)
     assert not any(host.peek(BASE + length, 4096))
 

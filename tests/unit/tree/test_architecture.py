@@ -35,7 +35,7 @@ def test_no_folder_is_part_of_a_circle_of_siblings(graph: house.Graph) -> None:
 
 def test_every_module_stands_in_a_room_of_the_table(graph: house.Graph) -> None:
     homeless = {name for name in MODULES if not house.room_of(name, ROOMS)}
-    groups = {"device.mlx4", "device.rdma"}
+    groups = {"device.mlx4", "device.mlx5", "device.rdma"}
     assert homeless == {*house.PACKAGES, *groups} - {"guest", "images"}
     assert not any(graph[name] for name in homeless)
 
@@ -58,8 +58,14 @@ def test_every_import_is_one_that_the_table_allows(graph: house.Graph) -> None:
 
 def test_no_engine_knows_a_card(graph: house.Graph) -> None:
     """Whatever the table says: a second face needs no line in them."""
-    engines = ("device.frames", "device.rdma", "device.ethernet", "device.queue_pairs")
-    cards = ("device.mlx4", "device.layout.mlx4")
+    engines = (
+        "device.frames",
+        "device.rdma",
+        "device.ethernet",
+        "device.queue_pairs",
+        "device.rings",
+    )
+    cards = ("device.mlx4", "device.layout.mlx4", "device.mlx5", "device.layout.mlx5")
     assert [
         f"{importer} -> {target}"
         for importer, targets in sorted(graph.items())

@@ -1,0 +1,73 @@
+"""The parts of one ConnectX-5 and how they are connected."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from bluebridge.device.fabric.interface import Fabric
+from bluebridge.device.layout.mlx5.init_segment import MSIX_VECTORS
+from bluebridge.device.mlx5.registers.doorbells import Doorbells
+from bluebridge.device.mlx5.rings.event_queues import EventQueues
+from bluebridge.device.mlx5.rings.page_lists import PageLists
+from bluebridge.device.mlx5.settings.capabilities import Capabilities
+from bluebridge.device.mlx5.settings.config import Config
+from bluebridge.device.pci.bus import HostBus
+
+
+class Stage(IntEnum):
+    """How far software has come with the adapter."""
+
+    DISABLED = 0
+    """Before ENABLE_HCA."""
+    ENABLED = 1
+    INITIALISED = 2
+    """After INIT_HCA."""
+
+
+class Adapter:
+    """The parts of one adapter with a port on `fabric`, which firmware commands work on.
+
+    Each part was given what it uses and knows nothing of the adapter. A part with objects has
+    `reset`, which forgets them, and is called by `clear`.
+    """
+
+    def __init__(self, bus: HostBus, fabric: Fabric, config: Config) -> None:
+        self.bus = bus
+        self.config = config
+        self.stage = Stage.DISABLED
+        self.issi = 0
+        """Which revision of commands software chose (SET_ISSI)."""
+        self.driver = ""
+        """The version that a driver gave itself (SET_DRIVER_VERSION)."""
+        self.capabilities = Capabilities()
+        self.pages = PageLists(bus)
+        self.eqs = EventQueues(bus, self.pages, MSIX_VECTORS)
+        self.doorbells = Doorbells(self.eqs)
+        self.given_pages: set[int] = set()
+        """Addresses of pages that a driver lent (MANAGE_PAGES)."""
+        self._fabric = fabric
+
+    @property
+    def initialised(self) -> bool:
+        """Whether INIT_HCA is in force."""
+        return self.stage is Stage.INITIALISED
+
+    def clear(self) -> None:
+        """Forget every object, as TEARDOWN_HCA does: no DMA and no interrupt from now on."""
+        self.stage = min(self.stage, Stage.ENABLED)
+        self.eqs.reset()
+        self.doorbells.reset()
+        self.pages.reset()
+
+    def reset(self) -> None:
+        """Return to the state after power-on: no object; the configuration stays."""
+        self.clear()
+        self.stage = Stage.DISABLED
+        self.issi = 0
+        self.driver = ""
+        self.given_pages.clear()
+        self.capabilities.reset()
+
+    def leave(self) -> None:
+        """Forget every object and leave the fabric for good."""
+        self.reset()

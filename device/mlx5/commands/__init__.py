@@ -1,0 +1,1 @@
+"""Firmware commands: their queue, and a rule for each opcode."""

@@ -1,0 +1,344 @@
+"""The command queue: a page of entries in guest memory, each with chains of mailboxes.
+
+A doorbell names entries to carry out. An entry is done when its owner bit is clear; with an event
+queue that takes such events, one tells about it. Drivers that poll look at the owner bit only, and
+others at the event only, so both are given always.
+
+Rules: Linux `core/cmd.c: cmd_work_handler, mlx5_cmd_comp_handler, verify_block_sig`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import reduce
+from operator import xor
+from time import perf_counter_ns
+from typing import Final
+from zlib import crc32
+
+from bluebridge.device.layout.buslog import What
+from bluebridge.device.layout.events import Fact
+from bluebridge.device.layout.mlx5.commands import (
+    BLOCK_BYTES,
+    ENTRY,
+    INLINE_BYTES,
+    INPUT,
+    MAILBOX,
+    OBJECTS,
+    OUTPUT,
+    PCI_TRANSPORT,
+    Delivery,
+    Opcode,
+    Status,
+    name_of,
+)
+from bluebridge.device.layout.mlx5.device_commands import ACCESS_REG
+from bluebridge.device.layout.mlx5.event_queues import EventType
+from bluebridge.device.layout.mlx5.init_segment import LOG_ENTRY_SIZE, LOG_QUEUE_ENTRIES
+from bluebridge.device.layout.mlx5.registers import register_name
+from bluebridge.device.mlx5.adapter import Adapter, Stage
+from bluebridge.device.mlx5.commands.table import RULES
+from bluebridge.device.mlx5.settings.refused import Refused
+from bluebridge.device.pci.bus import DmaError
+from bluebridge.device.throttle import Throttle
+
+log = logging.getLogger(__name__)
+
+ENTRIES: Final = 1 << LOG_QUEUE_ENTRIES
+MOST_BYTES: Final = 4 << 20
+"""Bytes of input or output of a command at most: 8,192 mailboxes."""
+TURN_NS: Final = 2_000_000
+"""Once commands took so long in one turn of the loop, the others wait for the next one."""
+_LAST: Final = ENTRY.size - 1
+_CONTROL: Final = 0x230
+"""Offset of what is behind the data of a mailbox."""
+_BEFORE: Final = {Stage.ENABLED: "ENABLE_HCA", Stage.INITIALISED: "INIT_HCA"}
+
+
+class Undeliverable(Exception):
+    """An entry or its mailboxes are not as they must be; the command is not carried out."""
+
+    def __init__(self, delivery: Delivery, reason: str) -> None:
+        super().__init__(reason)
+        self.delivery = delivery
+        self.reason = reason
+
+
+@dataclass(slots=True, eq=False)
+class Execution:
+    """A command under way in an entry, since `begin` (in ns)."""
+
+    slot: int
+    entry: bytes
+    begin: int
+    events: bool
+    """Whether an event queue took events of commands before this one began."""
+    data: bytes = b""
+    steps: Iterator[bytes] | None = None
+    output: bytes = b""
+    """Of the last step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a command ended."""
+
+    output: bytes = b""
+    status: Status = Status.OK
+    delivery: Delivery = Delivery.OK
+    reason: str = ""
+    syndrome: int = 0
+
+
+class CommandQueue:
+    """The entries at an address that software gave, and those that it rang for."""
+
+    def __init__(self, adapter: Adapter) -> None:
+        self._adapter = adapter
+        self._bus = adapter.bus
+        self._failures = Throttle()
+        self._waiting: deque[int] = deque()
+        self._execution: Execution | None = None
+        self._due = False
+        self.address = 0
+        """Of the first entry; 0 until software gave one."""
+
+    def reset(self) -> None:
+        """Forget the queue, and commands that were not carried out."""
+        self._waiting.clear()
+        self._execution = None
+        self.address = 0
+
+    def ring(self, slots: int) -> None:
+        """Take a doorbell with a bit for each entry that is to be carried out."""
+        if not self.address:
+            return
+        self._waiting.extend(
+            slot for slot in range(ENTRIES) if slots >> slot & 1 and slot not in self._waiting
+        )
+        if not self._due:
+            self._work()
+
+    def _work(self) -> None:
+        """Carry commands out until there is none or the time of this turn is used up."""
+        self._due = False
+        until = perf_counter_ns() + TURN_NS
+        while self._execution is not None or self._waiting:
+            if self._execution is None:
+                self._begin(self._waiting.popleft())
+            else:
+                self._go_on(self._execution)
+            if perf_counter_ns() > until and (self._execution is not None or self._waiting):
+                self._due = True
+                self._bus.call_next_turn(self._work_on)
+                return
+
+    def _work_on(self) -> None:
+        """Go on in another turn of the loop, logged as of no work request, whatever ran before."""
+        self._bus.resume(0)
+        self._work()
+
+    def _begin(self, slot: int) -> None:
+        at = self.address + (slot << LOG_ENTRY_SIZE)
+        try:
+            entry = self._bus.read(at, ENTRY.size, What.COMMAND_ENTRY, slot)
+        except DmaError as error:
+            self._bus.tell(Fact.COMMAND_LOST, slot=slot, reason=str(error))
+            return
+        if not ENTRY.get(entry, "owner"):
+            self._bus.tell(Fact.COMMAND_LOST, slot=slot, reason="the entry is software's")
+            return
+        events = self._adapter.eqs.takes(EventType.COMMAND)
+        execution = Execution(slot, entry, perf_counter_ns(), events)
+        try:
+            execution.data = self._input(entry)
+            self._check_output(entry)
+        except Undeliverable as error:
+            reason = error.reason
+            self._end(execution, Outcome(delivery=error.delivery, reason=reason))
+            return
+        outcome = self._attempt(lambda: self._start(execution))
+        if outcome is not None:
+            self._end(execution, outcome)
+        else:
+            self._execution = execution
+
+    def _go_on(self, execution: Execution) -> None:
+        outcome = self._attempt(lambda: self._step(execution))
+        if outcome is not None:
+            self._execution = None
+            self._end(execution, outcome)
+
+    def _attempt(self, act: Callable[[], Outcome | None]) -> Outcome | None:
+        """Return how a command ended, None if it goes on."""
+        try:
+            return act()
+        except Refused as refused:
+            syndrome = refused.syndrome or syndrome_of(refused.reason)
+            return Outcome(status=refused.status, reason=refused.reason, syndrome=syndrome)
+        except DmaError as error:
+            text = str(error)
+            return Outcome(
+                status=Status.BAD_PARAM, reason=text, syndrome=syndrome_of("no guest memory")
+            )
+        except Exception as error:
+            if self._failures.admits():
+                name, count = self._adapter.config.name, self._failures.count
+                log.exception("%s: a command failed (%d so far)", name, count)
+            return Outcome(status=Status.INTERNAL_ERR, reason=repr(error), syndrome=1)
+
+    def _start(self, execution: Execution) -> Outcome | None:
+        data = execution.data
+        opcode = INPUT.get(data, "opcode")
+        rule = RULES.get(opcode)
+        if rule is None:
+            raise Refused(Status.BAD_OP, "unknown opcode")
+        if self._adapter.stage < rule.needs:
+            raise Refused(Status.BAD_SYS_STATE, f"before {_BEFORE[rule.needs]}")
+        if len(data) < rule.least:
+            raise Refused(Status.BAD_INP_LEN, f"{len(data)} bytes of input of {rule.least}")
+        result = rule.handler(self._adapter, data)
+        if isinstance(result, bytes):
+            return Outcome(result)
+        execution.steps = result
+        return None
+
+    @staticmethod
+    def _step(execution: Execution) -> Outcome | None:
+        assert execution.steps is not None, "only commands in portions have steps"
+        try:
+            execution.output = next(execution.steps)
+        except StopIteration:
+            return Outcome(execution.output)
+        return None
+
+    # -- entries and mailboxes ----------------------------------------------------------------
+
+    def _input(self, entry: bytes) -> bytes:
+        """Return the whole input; raises `Undeliverable`."""
+        if ENTRY.get(entry, "type") != PCI_TRANSPORT:
+            raise Undeliverable(Delivery.DESCRIPTOR, f"type {ENTRY.get(entry, 'type')}")
+        length = ENTRY.get(entry, "input_length")
+        if not INPUT.size <= length <= MOST_BYTES:
+            raise Undeliverable(Delivery.IN_LENGTH, f"{length} bytes of input")
+        data = ENTRY.get_raw(entry, "input")
+        if length <= INLINE_BYTES:
+            return data
+        address, token = ENTRY.get(entry, "input_mailbox"), ENTRY.get(entry, "token")
+        opcode = INPUT.get(data, "opcode")
+        parts, rest = [data], length - INLINE_BYTES
+        for number in range(-(-rest // BLOCK_BYTES)):
+            block = self._read(address, MAILBOX.size, What.MAILBOX_IN, opcode, Delivery.IN_POINTER)
+            _check_block(block, number, token)
+            parts.append(block[: min(rest, BLOCK_BYTES)])
+            rest -= len(parts[-1])
+            address = MAILBOX.get(block, "next")
+        return b"".join(parts)
+
+    def _check_output(self, entry: bytes) -> None:
+        length = ENTRY.get(entry, "output_length")
+        if not OUTPUT.size // 2 <= length <= MOST_BYTES:
+            raise Undeliverable(Delivery.OUT_LENGTH, f"{length} bytes of output")
+
+    def _read(self, address: int, length: int, what: What, obj: int, fault: Delivery) -> bytes:
+        try:
+            return self._bus.read(address, length, what, obj)
+        except DmaError as error:
+            raise Undeliverable(fault, str(error)) from error
+
+    def _write_output(self, entry: bytes, output: bytes, opcode: int) -> None:
+        """Store what is behind the bytes in the entry into the chain; raises `Undeliverable`."""
+        address, token = ENTRY.get(entry, "output_mailbox"), ENTRY.get(entry, "token")
+        for number, at in enumerate(range(INLINE_BYTES, len(output), BLOCK_BYTES)):
+            control = self._read(
+                address + _CONTROL, MAILBOX.size - _CONTROL, What.MAILBOX_OUT, opcode,
+                Delivery.OUT_POINTER,
+            )  # fmt: skip
+            block = bytes(_CONTROL) + control
+            _check_block(block, number, token)
+            try:
+                self._bus.write(address, output[at : at + BLOCK_BYTES], What.MAILBOX_OUT, opcode)
+            except DmaError as error:
+                raise Undeliverable(Delivery.OUT_POINTER, str(error)) from error
+            address = MAILBOX.get(block, "next")
+
+    def _end(self, execution: Execution, outcome: Outcome) -> None:
+        """Write the output, give the entry back, tell the log, post the event: in this order."""
+        entry = execution.entry
+        opcode = INPUT.get(ENTRY.get_raw(entry, "input"), "opcode")
+        output = bytearray(max(INLINE_BYTES, min(ENTRY.get(entry, "output_length"), MOST_BYTES)))
+        if outcome.delivery is Delivery.OK:
+            output[: len(outcome.output)] = outcome.output[: len(output)]
+            OUTPUT.set(output, "status", outcome.status)
+            OUTPUT.set(output, "syndrome", outcome.syndrome)
+            try:
+                self._write_output(entry, bytes(output), opcode)
+            except Undeliverable as error:
+                outcome = Outcome(delivery=error.delivery, reason=error.reason)
+        self._give_back(execution, bytes(output[:INLINE_BYTES]), outcome.delivery)
+        self._tell(execution, outcome, output)
+        if execution.events and self._adapter.eqs.takes(EventType.COMMAND):
+            self._adapter.eqs.post_async(
+                EventType.COMMAND, (1 << execution.slot).to_bytes(4, "big")
+            )
+
+    def _give_back(self, execution: Execution, output: bytes, delivery: Delivery) -> None:
+        """Store the end of an entry, whose last byte says that it is done."""
+        done = bytearray(execution.entry)
+        ENTRY.set(done, "output", output)
+        ENTRY.set(done, "owner", 0)
+        ENTRY.set(done, "delivery", delivery)
+        ENTRY.set(done, "signature", 0)
+        ENTRY.set(done, "signature", ~reduce(xor, done) & 0xFF)
+        at = self.address + (execution.slot << LOG_ENTRY_SIZE)
+        start = ENTRY.field("output").offset
+        try:
+            self._bus.write(at + start, done[start:_LAST], What.COMMAND_ENTRY, execution.slot)
+            self._bus.write(at + _LAST, done[_LAST:], What.COMMAND_ENTRY, execution.slot)
+        except DmaError as error:
+            self._bus.tell(Fact.COMMAND_LOST, slot=execution.slot, reason=str(error))
+
+    def _tell(self, execution: Execution, outcome: Outcome, output: bytearray) -> None:
+        data = execution.data or ENTRY.get_raw(execution.entry, "input")
+        opcode, delivery = INPUT.get(data, "opcode"), outcome.delivery
+        self._bus.tell(
+            Fact.FIRMWARE_COMMAND,
+            name=name_of(opcode),
+            op_mod=INPUT.get(data, "op_mod"),
+            slot=execution.slot,
+            objects=_objects(opcode, data, output, outcome.status),
+            status=outcome.status.name if delivery is Delivery.OK else f"not {delivery.name}",
+            syndrome=outcome.syndrome,
+            us=(perf_counter_ns() - execution.begin) // 1000,
+            reason=outcome.reason,
+        )
+
+
+def _check_block(block: bytes, number: int, token: int) -> None:
+    """Raise `Undeliverable` unless a mailbox is the one of this number of its command."""
+    if MAILBOX.get(block, "token") != token:
+        raise Undeliverable(Delivery.TOKEN, f"token {MAILBOX.get(block, 'token'):#x} in a mailbox")
+    if MAILBOX.get(block, "number") != number:
+        found = MAILBOX.get(block, "number")
+        raise Undeliverable(Delivery.BLOCK_NUMBER, f"mailbox {found} in place of {number}")
+
+
+def _objects(opcode: int, data: bytes, output: bytearray, status: Status) -> str:
+    """Return the words for the object that a command is about, such as `eqn=0x1`."""
+    if opcode == Opcode.ACCESS_REG:
+        kind = "read" if ACCESS_REG.get(data, "op_mod") else "write"
+        return f"{kind} {register_name(ACCESS_REG.get(data, 'register'))}"
+    place = OBJECTS.get(opcode)
+    source = output if place is not None and place.made else data
+    if place is None or len(source) < place.offset + 4 or (place.made and status is not Status.OK):
+        return ""
+    number = int.from_bytes(source[place.offset : place.offset + 4], "big") & 0xFFFFFF
+    return f"{place.word}={number:#x}"
+
+
+def syndrome_of(reason: str) -> int:
+    """Return 32 bits that are the same for reasons which differ in numbers only."""
+    return crc32("".join(letter for letter in reason if not letter.isdigit()).encode())

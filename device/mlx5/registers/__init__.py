@@ -1,0 +1,1 @@
+"""Registers: initialization segment and doorbells of BAR0, and those of ACCESS_REG."""

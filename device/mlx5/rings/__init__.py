@@ -1,0 +1,1 @@
+"""Queues in guest memory and their entries."""

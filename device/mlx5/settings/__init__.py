@@ -1,0 +1,1 @@
+"""What an adapter is and can, and why it refuses a command."""

@@ -1,0 +1,34 @@
+"""The configuration of a ConnectX-5: its addresses, its identity, its optional features."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from bluebridge.device.fabric.settings import MESSAGES, NetworkSettings
+
+BOARD_ID: Final = "BB_CX5_A1"
+FIRMWARE: Final = (16, 35, 4030)
+NODE_DESCRIPTION: Final = "bluebridge emulated ConnectX-5"
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """The configuration of one adapter, with the settings of its network; survives every reset.
+
+    `mac` is the burned-in unicast address (6 bytes). Raises `ValueError` on nonsense.
+    """
+
+    name: str
+    mac: bytes
+    network: NetworkSettings = MESSAGES
+
+    def __post_init__(self) -> None:
+        if len(self.mac) != 6 or self.mac[0] & 1 or not any(self.mac):
+            raise ValueError(f"{self.mac.hex(':')} is no unicast MAC address")
+
+    @property
+    def node_guid(self) -> int:
+        """The node's GUID: the MAC's halves around 03 00, the local bit flipped (Mellanox)."""
+        mac = self.mac
+        return int.from_bytes(bytes((mac[0] ^ 2,)) + mac[1:3] + b"\x03\x00" + mac[3:], "big")

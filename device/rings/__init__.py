@@ -1,0 +1,1 @@
+"""What queues of every adapter have in common: their buffers in guest memory."""
