@@ -1,7 +1,8 @@
 """The accelerator of QEMU, KVM or TCG, found out by running a guest.
 
-`/dev/kvm` can be opened, and a virtual machine created, on processors that cannot run one; so a
-kernel has to boot up to its first process. The result is kept until the host restarts.
+`/dev/kvm` can be opened, and a virtual machine created, on processors that cannot run one, or only
+by interpreting it. So a loop has to end in half a second, then a kernel has to boot up to its first
+process. The result is kept until the host restarts.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ import time
 from pathlib import Path
 from typing import Literal
 
+from bluebridge.images import kvm_speed
 from bluebridge.images.artefacts import Artefacts, Qemu
+from bluebridge.images.kvm_speed import DEVICE
 from bluebridge.images.report import step
 
 Accelerator = Literal["kvm", "tcg"]
-DEVICE = Path("/dev/kvm")
 PROBE_SECONDS = 10.0
 POLL_SECONDS = 0.05
 REACHED = b"Unable to mount root fs"
@@ -36,7 +38,7 @@ def accelerator(artefacts: Artefacts) -> Accelerator:
     if known.get("machine") == machine:
         return "kvm" if known.get("kvm") else "tcg"
     with step("does KVM run a guest here"):
-        works = probe(qemu, kernel)
+        works = kvm_speed.runs_at_speed() and probe(qemu, kernel)
     aside = remembered.with_suffix(f".{os.getpid()}")
     aside.write_text(json.dumps({"machine": machine, "kvm": works}))
     aside.rename(remembered)

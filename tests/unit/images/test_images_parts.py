@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bluebridge.images import report
+from bluebridge.images import kvm_speed, report
 from bluebridge.images.accelerator import REACHED, probe
 from bluebridge.images.apt import Packages
 from bluebridge.images.artefacts import Qemu
@@ -64,6 +64,22 @@ def test_an_emulator_that_hangs_is_ended(tmp_path: Path) -> None:
     assert not probe(emulator(tmp_path, HANG.format(pids=pids)), tmp_path / "vmlinux", seconds=0.5)
     assert time.monotonic() - started < 5
     assert not Path(f"/proc/{pids.read_text().strip()}").exists()
+
+
+@pytest.mark.skipif(not os.access(kvm_speed.DEVICE, os.R_OK | os.W_OK), reason="no /dev/kvm")
+def test_a_loop_without_end_is_no_speed() -> None:
+    """A short one ends, interpreted or not; a long one is killed, and nobody waits for it."""
+    assert kvm_speed.runs_at_speed(turns=10)
+    assert not kvm_speed.runs_at_speed(turns=1 << 62)
+
+
+def test_a_device_that_is_no_kvm_runs_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "kvm").touch()
+    monkeypatch.setattr(kvm_speed, "DEVICE", tmp_path / "kvm")
+    monkeypatch.setattr(sys, "argv", ["kvm_speed", "10"])
+    assert kvm_speed.main() == 1
 
 
 def image(payload: bytes) -> bytes:
