@@ -140,14 +140,27 @@ class Packages:
         finally:
             self._may_ask = before
 
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Within the `with` block no process drops downloaded files."""
+        with self.cache.lock(self._downloads, shared=True):
+            yield
+
     def drop_downloads(self) -> None:
-        """Remove the downloaded files; they are needed only while building."""
-        shutil.rmtree(self.root / "cache", ignore_errors=True)
+        """Remove the downloaded files, unless a process builds from some: it needs them."""
+        with self.cache.lock_if_free(self._downloads) as alone, self.cache.lock("apt"):
+            if alone:
+                shutil.rmtree(self.root / "cache", ignore_errors=True)
 
     def refresh(self) -> None:
-        """Remove the remembered versions, so that the next use resolves them anew."""
+        """Forget the versions, so that the next use resolves them anew, by new package lists."""
         self._versions.unlink(missing_ok=True)
-        shutil.rmtree(self.root, ignore_errors=True)
+        (self.root / "updated").unlink(missing_ok=True)
+        self.drop_downloads()
+
+    @property
+    def _downloads(self) -> str:
+        return f"{self.root.name}-downloads"
 
     def remembered(self) -> dict[str, list[str]]:
         """Return the remembered versions: files by request."""

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 import bluebridge
 from bluebridge.cache_root import cache_root
@@ -89,18 +90,31 @@ class Cache:
             raise ImageError(f"the disk of {self.root} is full ({told})", NO_ROOM)
 
     @contextmanager
-    def lock(self, name: str) -> Iterator[None]:
+    def lock(self, name: str, *, shared: bool = False) -> Iterator[None]:
         """Hold the lock `name` of this cache; it is released when its process ends."""
-        with _disk_errors(self.root):
-            self.root.mkdir(parents=True, exist_ok=True)
-            handle = open(self.root / f".{name}.lock", "w")  # noqa: SIM115 (closed below)
-        with handle:
+        kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+        with self._lock_file(name) as handle:
             try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(handle, kind | fcntl.LOCK_NB)
             except BlockingIOError:
                 say(f"{name}: waiting for another builder")
-                fcntl.flock(handle, fcntl.LOCK_EX)
+                fcntl.flock(handle, kind)
             yield
+
+    @contextmanager
+    def lock_if_free(self, name: str) -> Iterator[bool]:
+        """Hold the lock `name` unless someone else does, in any way; yields whether it is held."""
+        with self._lock_file(name) as handle:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                yield True
+            except BlockingIOError:
+                yield False
+
+    def _lock_file(self, name: str) -> IO[str]:
+        with _disk_errors(self.root):
+            self.root.mkdir(parents=True, exist_ok=True)
+            return open(self.root / f".{name}.lock", "w")
 
     @contextmanager
     def _build_folder(self, name: str) -> Iterator[Path]:

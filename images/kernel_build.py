@@ -14,6 +14,7 @@ from pathlib import Path
 
 from bluebridge.images import kernel_config, kernel_needs, kernel_tree, sandbox
 from bluebridge.images.cache import Cache, file_digest, key_of
+from bluebridge.images.code_digest import code_digest
 from bluebridge.images.kmod import ERRORS, BuildFailed, scratch_folder
 from bluebridge.images.recipes.kernel_source import KernelToolsRecipe
 from bluebridge.images.report import ImageError, say, step
@@ -48,12 +49,11 @@ def build(source: Path, debug: bool, cache: Cache, tools: KernelToolsRecipe) -> 
     """
     check(source)
     tree = _tree_of_git(source)
-    identity = [file_digest(Path(__file__)), kernel_config.text(debug), tools.key()]
+    identity = [code_digest(Path(__file__)), kernel_config.text(debug), tools.key()]
     name = f"{NAME}-debug" if debug else NAME
     if tree is not None and (found := cache.folder(name, key_of(tree, identity))).is_dir():
         return _remember(cache, debug, found)
-    work = cache.root / f"kernel-tree-{key_of(str(source.resolve()), debug)}"
-    with cache.lock(work.name):
+    with kernel_tree.work(cache, source, debug) as work:
         made = _make(source, debug, cache, tools, work)
         key = key_of(tree or _contents(made), identity)
         return _remember(cache, debug, cache.ensure(name, key, lambda to: _keep(source, made, to)))

@@ -1,14 +1,39 @@
-"""Where a kernel that was built here has its source and what kbuild wrote, for its modules."""
+"""The folders in which kbuild writes, and which of them, with which source, a kernel is from."""
 
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+from bluebridge.images.cache import Cache, key_of
 from bluebridge.images.report import ImageError
 from bluebridge.images.sandbox import Bind
 
+KEPT = 2
+"""How many of these folders stay, some 2 GB each: a source's with and without checks."""
 _NOTE = "tree.json"
+_NAME = "kernel-tree"
+
+
+@contextmanager
+def work(cache: Cache, source: Path, debug: bool) -> Iterator[Path]:
+    """Hold the folder of a source for a build, with what its last build left there.
+
+    First those of other sources are removed that were not built lately, unless one is held.
+    """
+    folder = cache.folder(_NAME, key_of(str(source.resolve()), debug))
+    with cache.lock(folder.name):
+        folder.mkdir(parents=True, exist_ok=True)
+        os.utime(folder)
+        there = cache.root.glob(f"{_NAME}-{'[0-9a-f]' * 16}")
+        for older in sorted(there, key=lambda path: path.stat().st_mtime)[:-KEPT]:
+            with cache.lock_if_free(older.name) as free:
+                if free:
+                    cache.remove(older)
+        yield folder
 
 
 def note(folder: Path, source: Path, output: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from bluebridge.images import kernel_image, kernel_needs
 from bluebridge.images.cache import Cache, file_digest, key_of
+from bluebridge.images.code_digest import code_digest
 from bluebridge.images.kernel_image import KernelImage
 from bluebridge.images.kernel_needs import Need
 from bluebridge.images.recipes.guest_contents import MODULES
@@ -54,7 +55,7 @@ class OwnKernel:
         """Return the folder with `kernel` and `modules.cpio`, made if it is not in the cache."""
         files = [] if self.modules is None else sorted(self.modules.rglob("*.ko*"))
         names = [path.relative_to(self.modules or path).as_posix() for path in files]
-        source = file_digest(Path(__file__), self.image.path, *files)
+        source = code_digest(Path(__file__)), file_digest(self.image.path, *files)
         key = key_of(source, names, guest_root.parent.name, self.image.config)
 
         def build(folder: Path) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from bluebridge.images.apt import Packages
 from bluebridge.images.cache import PACKAGE, Cache, file_digest
+from bluebridge.images.code_digest import code_digest
 from bluebridge.images.initramfs import CpioWriter, compile_python
 from bluebridge.images.recipes import guest_contents
 from bluebridge.images.recipes.guest_contents import (
@@ -58,7 +59,7 @@ class GuestRecipe(Recipe):
 
     def inputs(self) -> Sequence[object]:
         scripts = file_digest(*(OWN / name for name in sorted(SCRIPTS)))
-        code = file_digest(*(Path(inspect.getfile(module)) for module in CODE))
+        code = code_digest(*(Path(inspect.getfile(module)) for module in CODE))
         packages = self.packages.resolve(REQUEST)
         return [packages, self.kernel.key(), self.vfio.key(), scripts, code]
 

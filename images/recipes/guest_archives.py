@@ -13,7 +13,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from bluebridge.images.apt import Packages
-from bluebridge.images.cache import Cache, file_digest
+from bluebridge.images.cache import Cache
+from bluebridge.images.code_digest import code_digest
 from bluebridge.images.recipes.guest import GuestRecipe
 from bluebridge.images.recipes.kernel import KernelRecipe, ModuleTree
 from bluebridge.images.recipes.recipe import Recipe
@@ -63,7 +64,7 @@ class GuestArchiveRecipe(Recipe):
         keep(root, self.kept)
 
     def inputs(self) -> Sequence[object]:
-        code = file_digest(Path(inspect.getfile(unpack)))
+        code = code_digest(Path(inspect.getfile(unpack)))
         found = [self.packages.resolve(request) for request in self.requests]
         return [found, self.guest.key(), code]
 

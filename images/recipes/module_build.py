@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bluebridge.images.apt import Packages
-from bluebridge.images.cache import Cache, file_digest
+from bluebridge.images.cache import Cache
+from bluebridge.images.code_digest import code_digest
 from bluebridge.images.recipes.kernel import KernelRecipe, ModuleTree
 from bluebridge.images.recipes.recipe import Recipe
 from bluebridge.images.report import ImageError, run
@@ -145,7 +146,7 @@ class ModuleRecipe(Recipe):
             self.packages.resolve(self._source()),
             self.packages.resolve(toolchain_request(self.kernel)),
             self.kernel.key(),
-            file_digest(Path(__file__)),
+            code_digest(Path(__file__)),
         ]
 
     def _source(self) -> tuple[str, str]:
@@ -185,7 +186,7 @@ class PartsRecipe(ModuleRecipe):
     stock: tuple[str, ...] = ()
 
     def inputs(self) -> Sequence[object]:
-        return [*super().inputs(), file_digest(Path(__file__))]
+        return [*super().inputs(), code_digest(Path(__file__))]
 
     def build_modules(self, toolchain: Toolchain, folder: Path) -> None:
         for part in self.parts:

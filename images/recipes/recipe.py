@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bluebridge.images.apt import Packages
-from bluebridge.images.cache import Cache, file_digest, key_of
+from bluebridge.images.cache import Cache, key_of
+from bluebridge.images.code_digest import code_digest
 from bluebridge.images.unpack import unpack
 
 PROGRAM = "usr/bin/qemu-system-x86_64"
@@ -44,7 +45,7 @@ class Recipe(ABC):
 
     def key(self) -> str:
         """Return the key of the artefact as it would be built now."""
-        source = file_digest(Path(inspect.getfile(type(self))))
+        source = code_digest(Path(inspect.getfile(type(self))))
         return key_of(self.name, self.version, source, *self.inputs())
 
     def present(self) -> Path | None:
@@ -54,7 +55,11 @@ class Recipe(ABC):
 
     def folder(self) -> Path:
         """Return the finished folder, built now if it is missing. Raises `ImageError`."""
-        return self.cache.ensure(self.name, self.key(), self.build)
+        return self.cache.ensure(self.name, self.key(), self._build)
+
+    def _build(self, folder: Path) -> None:
+        with self.packages.kept():
+            self.build(folder)
 
 
 class UnpackedRecipe(Recipe):

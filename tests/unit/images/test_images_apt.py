@@ -10,6 +10,7 @@ import pytest
 from bluebridge.images import host
 from bluebridge.images.apt import NotRemembered, Packages, StaleVersions, choose, debian_mirror
 from bluebridge.images.cache import Cache
+from bluebridge.images.recipes.recipe import Recipe
 from bluebridge.images.report import ImageError, failure
 
 LISTING = """\
@@ -161,6 +162,30 @@ def test_a_mirror_without_the_version_is_an_error_of_its_own(
 ) -> None:
     with pytest.raises(StaleVersions, match="no longer has x_1%3a2"):
         packages.fetch(["install", "x"])
+
+
+def test_downloads_stay_while_another_process_builds_from_them(packages: Packages) -> None:
+    """Each process drops what it has downloaded as soon as its own build is finished."""
+    download = packages.root / "cache" / "archives" / "x.deb"
+    download.parent.mkdir(parents=True)
+    download.touch()
+    Another(Cache(packages.cache.root), packages).folder()
+    assert download.exists()
+    packages.drop_downloads()
+    assert not download.exists()
+
+
+class Another(Recipe):
+    """During its build another process ends its own, then the mirror turns out to be newer."""
+
+    name = "another"
+
+    def inputs(self) -> list[object]:
+        return []
+
+    def build(self, folder: Path) -> None:
+        Packages(Cache(self.cache.root)).drop_downloads()
+        Packages(Cache(self.cache.root)).refresh()
 
 
 def test_no_network_is_one_line(apt: FakeApt, packages: Packages) -> None:
