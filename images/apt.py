@@ -70,6 +70,10 @@ def debian_mirror() -> str:
     return site
 
 
+def _fresh(stamp: Path) -> bool:
+    return stamp.exists() and time.time() - stamp.stat().st_mtime < LISTS_FRESH_SECONDS
+
+
 class StaleVersions(ImageError):
     """The mirror no longer carries a version that was remembered."""
 
@@ -118,8 +122,8 @@ class Packages:
         wanted = [archives / file for file in files]
         with self.cache.lock("apt"):
             if not all(path.exists() for path in wanted):
-                self._prepare()
                 verb, *names = request
+                self._prepare(verb)
                 flags = [] if verb == "download" else ["--download-only"]
                 with step(f"download {names[0]}"):
                     self._apt(["-y", *flags, verb, *names], backports, archives)
@@ -155,7 +159,8 @@ class Packages:
     def refresh(self) -> None:
         """Forget the versions, so that the next use resolves them anew, by new package lists."""
         self._versions.unlink(missing_ok=True)
-        (self.root / "updated").unlink(missing_ok=True)
+        for sources in (True, False):
+            self._stamp(sources).unlink(missing_ok=True)
         self.drop_downloads()
 
     @property
@@ -198,8 +203,8 @@ class Packages:
         return known if isinstance(known, dict) else {}
 
     def _files(self, request: Sequence[str], backports: bool) -> list[str]:
-        self._prepare()
         verb, *names = request
+        self._prepare(verb)
         # apt leaves out files that it finds downloaded: give it an empty archive folder.
         no_archives = ["-o", f"Dir::Cache::archives={self.root / 'no_archives'}"]
         (self.root / "no_archives" / "partial").mkdir(parents=True, exist_ok=True)
@@ -212,7 +217,7 @@ class Packages:
         return files
 
     def _newest(self, pattern: str) -> str:
-        self._prepare()
+        self._prepare("search")
         expression = re.compile(pattern)
         words = ["--names-only", "search", "^linux-"]
         output = self._apt(words, False, self.root, tool="apt-cache")
@@ -222,12 +227,16 @@ class Packages:
             raise ImageError(f"the mirror has no package like {pattern}", MEND)
         return max(found, key=lambda name: [int(part) for part in re.findall(r"\d+", name)])
 
-    def _prepare(self) -> None:
-        """Write the sources list and fetch the package lists if they are old or missing."""
+    def _prepare(self, verb: str) -> None:
+        """Write the sources list and fetch the package lists if they are old or missing.
+
+        Who asks for a `source` only, as `krping --host a,b` does, waits for no other list.
+        """
         self.cache.need_room()
         lists = self.root / "state" / "lists"
-        stamp = self.root / "updated"
-        if stamp.exists() and time.time() - stamp.stat().st_mtime < LISTS_FRESH_SECONDS:
+        sources = verb == "source"
+        stamps = [self._stamp(False), self._stamp(True)] if sources else [self._stamp(False)]
+        if any(map(_fresh, stamps)):
             return
         if not KEYRING.exists():
             raise ImageError(
@@ -239,15 +248,19 @@ class Packages:
         lines = [
             f"{kind} [signed-by={KEYRING}] {mirror} {suite} main"
             for kind, suite in (
-                ("deb", self.suite),
                 ("deb-src", self.suite),
+                ("deb", self.suite),
                 ("deb", f"{self.suite}{BACKPORTS}"),
-            )
+            )[: 1 if sources else None]
         ]
         (self.root / "sources.list").write_text("\n".join(lines) + "\n")
         with step("package lists"):
             self._apt(["-o", "APT::Update::Error-Mode=any", "update"], False, self.root)
-        stamp.touch()
+        self._stamp(sources).touch()
+
+    def _stamp(self, sources: bool) -> Path:
+        """Return the file whose time is that of the last fetch of lists, or of `sources` alone."""
+        return self.root / ("updated-sources" if sources else "updated")
 
     def _apt(self, words: Sequence[str], backports: bool, cwd: Path, tool: str = "apt-get") -> str:
         release = f"{self.suite}{BACKPORTS}" if backports else self.release

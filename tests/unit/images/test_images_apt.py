@@ -147,6 +147,19 @@ def test_host_lists_are_never_used(apt: FakeApt, packages: Packages) -> None:
             assert "Dir::Etc::sourceparts=-" in call
 
 
+def test_only_the_lists_that_are_asked_for_are_fetched(apt: FakeApt, packages: Packages) -> None:
+    """Those of binary packages are half of the time in which a library is built from source."""
+    listed = packages.root / "sources.list"
+    packages.resolve(["source", "x"])
+    assert [line.split()[0] for line in listed.read_text().splitlines()] == ["deb-src"]
+    packages.resolve(["install", "x"])
+    assert {line.split()[0] for line in listed.read_text().splitlines()} == {"deb", "deb-src"}
+    packages.resolve(["source", "y"])
+    assert "deb " in listed.read_text()
+    updates = [call for call in apt.calls() if call.endswith(" update")]
+    assert len(updates) == 2
+
+
 def test_newest_compares_numbers(apt: FakeApt, packages: Packages) -> None:
     assert packages.newest(r"linux-image-6\.12\.\d+") == "linux-image-6.12.10"
 
