@@ -18,7 +18,8 @@ from pathlib import Path
 
 from bluebridge.compiled import wanted
 from bluebridge.images import extensions
-from bluebridge.images.cache import HOME, Cache, file_digest, key_of
+from bluebridge.images.cache import HOME, Cache, key_of
+from bluebridge.images.code_digest import code_digest
 from bluebridge.images.recipes.recipe import FOLDERS
 from bluebridge.images.report import run
 
@@ -98,7 +99,7 @@ MODULES = tuple(
 def key(code: str) -> str:
     """The key of the build of the sources whose own key is `code` (`overlay.code_key`)."""
     here = Path(__file__).parent
-    return key_of(NAME, code, file_digest(*(here / name for name in OWN)))
+    return key_of(NAME, code, code_digest(*(here / name for name in OWN)))
 
 
 def present(cache: Cache, code: str) -> Path | None:
