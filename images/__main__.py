@@ -7,9 +7,10 @@ import os
 import shutil
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from bluebridge.hot_modules import DEVICE
-from bluebridge.images import device_build, guest_build
+from bluebridge.images import device_build, exchange, guest_build
 from bluebridge.images.accelerator import accelerator
 from bluebridge.images.artefacts import Artefacts
 from bluebridge.images.cache import HOME
@@ -28,6 +29,8 @@ def main(words: Sequence[str] | None = None) -> int:
     commands.add_parser("list", help="what is there and how big it is")
     path = commands.add_parser("path", help="folder of one artefact, built if need be")
     path.add_argument("name")
+    take = commands.add_parser("import", help="take over a file of `bluebridge cache export`")
+    take.add_argument("file", type=Path)
     commands.add_parser("refresh", help="take today's package versions at the next build")
     commands.add_parser("clean", help="remove the whole cache")
     options = parser.parse_args(words)
@@ -58,6 +61,9 @@ def _run(options: argparse.Namespace, artefacts: Artefacts) -> None:
             known = ", ".join(names)
             raise ImageError(f"there is no artefact {name}", f"name one of {known}")
         print(artefacts.folder(name))
+    elif command == "import":
+        for note in exchange.unpack(artefacts, options.file):
+            say(note)
     elif command == "refresh":
         artefacts.packages.refresh()
     elif command == "clean":

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from bluebridge.images import __main__ as images_command
 from bluebridge.images.apt import Packages
 from bluebridge.images.artefacts import Artefacts
 from bluebridge.images.exchange import FORMAT, MANIFEST, Manifest, pack, read_manifest, unpack
@@ -70,6 +71,17 @@ def test_another_machine_has_what_the_first_had(
         found = empty.present(name)
         assert found is not None and (found / "content").read_text() == name
     assert list(empty.cache.root.glob(".i*/")) == []
+
+
+def test_the_command_that_needs_no_environment_takes_it_over(
+    exported: Path, empty: Artefacts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`ci/set-up` runs it while pip is still installing."""
+    monkeypatch.setenv("BLUEBRIDGE_CACHE", str(empty.cache.root))
+    assert images_command.main(["import", str(exported)]) == 0
+    assert empty.present("kernel") is not None
+    exported.write_bytes(b"damaged")
+    assert images_command.main(["import", str(exported)]) == 1
 
 
 def test_holes_stay_holes(artefacts: Artefacts, tmp_path: Path, empty: Artefacts) -> None:
