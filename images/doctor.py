@@ -14,10 +14,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from bluebridge import compiled, hot_modules
-from bluebridge.images.accelerator import DEVICE, accelerator
+from bluebridge.images.accelerator import accelerator
 from bluebridge.images.apt import debian_mirror
 from bluebridge.images.artefacts import Artefacts, host_qemu
 from bluebridge.images.host import NEEDS, as_root, install_words
+from bluebridge.images.kvm_speed import DEVICE
 from bluebridge.images.report import ImageError
 from bluebridge.images.unpack import tree_size
 
