@@ -11,12 +11,12 @@ from bluebridge.images.code_digest import bare, code_digest
 from bluebridge.images.recipes import module_build
 
 SOURCE = '''\
-"""What it is."""
+"""A file."""
 
 import os
 
 NAME = "x"
-"""What the name means,
+"""The name,
 
 in two parts."""
 TEXT = """\\
@@ -36,7 +36,7 @@ class Box:
         return f"{NAME} # {os.sep}"
 '''
 DESCRIBED_OTHERWISE = (
-    ("What it is.", "What it is.\n\nAnd why."),
+    ("A file.", "A file.\n\nAnd why."),
     ("two parts", "three"),
     ('    """A box."""\n\n', '    """A large box."""\n\n'),
     ("  # in bytes", ""),
