@@ -59,7 +59,9 @@ _FORMS = dict.fromkeys(
     "us": Form(varies=True), "delay": Form(per=1000),
     "rate": Form(per=1_000_000), "target": Form(per=1_000_000), "alpha": Form(per=1000),
     "on": Form(words=("off", "on")), "cable": Form(words=("out", "in")), "link": Form(words=_UP),
-    "lost": Form(words=("without bus master is lost", "is not set up")),
+    "lost": Form(
+        words=("without bus master is lost", "is not set up", "waits until it is set up")
+    ),
     "offered": Form(words=("", ", offered every millisecond")),
 }  # fmt: skip
 """The forms of fields by their names; all others are numbers."""

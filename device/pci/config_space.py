@@ -159,6 +159,8 @@ class EndpointConfig(ConfigSpace):
         self._power_on = b""
         self.reset_at = -1
         """Offset of the byte whose highest bit initiates a function-level reset."""
+        self.msix_at = -1
+        """Offset of the capability of MSI-X; -1 without one."""
         self.live: dict[int, LiveWord] = {}
         """Registers that do something, by offset."""
 
@@ -191,6 +193,13 @@ class EndpointConfig(ConfigSpace):
         """Whether Bus Master Enable is set, so that the function may start accesses."""
         return bool(layout.HEADER.get(self.data, "command") & layout.COMMAND_BUS_MASTER)
 
+    @property
+    def msix_enabled(self) -> bool:
+        """Whether MSI-X Enable is set (PCI 3.0, 6.8.2.3)."""
+        return self.msix_at >= 0 and bool(
+            layout.MSIX_CAPABILITY.get(self.data, "enable", self.msix_at)
+        )
+
     def initiates_reset(self, offset: int, data: bytes) -> bool:
         """Whether writing `data` at `offset` initiates a function-level reset."""
         position = self.reset_at - offset
@@ -220,6 +229,8 @@ def compose(
         if body[0] == layout.CAP_ID_EXPRESS:
             # Bit 15 of device control initiates a function-level reset.
             config.reset_at = offset + layout.EXPRESS_CAPABILITY.field("device_control").offset + 1
+        elif body[0] == layout.CAP_ID_MSIX:
+            config.msix_at = offset
     if product is not None:
         _add_product(config, product)
     config.freeze()

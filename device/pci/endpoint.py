@@ -2,7 +2,8 @@
 
 The endpoint is the model's `HostBus`: it translates bus addresses, raises interrupts, writes the
 log, and schedules calls in the server's loop. A lost client resets the model to its power-on state.
-Without Bus Master Enable the model reaches no memory and raises no interrupts.
+Without Bus Master Enable the model reaches no memory and raises no interrupts. While MSI-X is on,
+an interrupt to a vector that the client has not set up yet is raised when it does.
 """
 
 from __future__ import annotations
@@ -75,6 +76,7 @@ class Endpoint:
         self._bars = tuple(bars)
         self._vectors = vectors
         self._before_loss: Callable[[], None] | None = None
+        self._latched: set[int] = set()  # vectors that are raised once the client sets them up
 
     def plug(self, model: Model) -> None:
         """Connect the device model to this function and serve the socket."""
@@ -123,6 +125,20 @@ class Endpoint:
 
     def _serve(self) -> None:
         self._context.run()
+        if self._latched:
+            self._raise_latched()
+
+    def _raise_latched(self) -> None:
+        """Raise the latched interrupts whose vectors the client has set up since."""
+        if not self._config.msix_enabled:
+            self._latched.clear()
+        if not self._master:
+            return
+        self._events.work = 0
+        for vector in sorted(self._latched):
+            if self._context.trigger(vector):
+                self._latched.discard(vector)
+                self._events.record(self._device, Kind.IRQ, 0, vector, 0, b"")
 
     def _config_read(self, offset: int, length: int) -> bytes:
         gone = self._presence is Presence.GONE
@@ -209,6 +225,7 @@ class Endpoint:
         if why is Reset.LOST_CONNECTION:
             self._tell_loss()
         self._config.reset()
+        self._latched.clear()
         self._follow_command_register()
         self._plugged().reset()
         collector.discarded(collector.RESET)
@@ -283,6 +300,11 @@ class Endpoint:
             self.tell(Fact.INTERRUPT_LOST, vector=vector, lost=0)
         elif 0 <= vector < self._vectors and self._context.trigger(vector):
             self._events.record(self._device, Kind.IRQ, 0, vector, 0, b"")
+        elif 0 <= vector < self._vectors and self._config.msix_enabled:
+            # Drivers add vectors while MSI-X is on, and wait long for an event that was lost.
+            if vector not in self._latched:
+                self._latched.add(vector)
+                self.tell(Fact.INTERRUPT_LOST, vector=vector, lost=2)
         else:
             self.tell(Fact.INTERRUPT_LOST, vector=vector, lost=1)
 

@@ -106,9 +106,41 @@ def test_interrupts_reach_their_eventfd_and_others_are_noted(
     ]
 
 
+def test_an_interrupt_waits_for_its_vector_while_msix_is_on(
+    server: ServerProcess, client: Client, tmp_path: Path
+) -> None:
+    """Drivers add vectors one by one; an event that is lost in between costs them a minute."""
+    control = _capability(client, layout.CAP_ID_MSIX) + 2
+    with eventfds(2) as fds:
+        client.write(CONFIG, control, b"\0\x80")
+        client.enable_irqs(MSIX, fds[:1])
+        for vector in (1, 1, 0):
+            client.write32(0, INTERRUPT, vector)
+        client.enable_irqs(MSIX, fds[1:], 1)
+        assert os.eventfd_read(fds[1]) == 1  # once, however often it was raised
+        client.disable_irqs(MSIX)
+        client.write32(0, INTERRUPT, 1)
+        client.write(CONFIG, control, b"\0\0")  # and off: it is forgotten
+        client.write(CONFIG, control, b"\0\x80")
+        client.enable_irqs(MSIX, fds)
+        assert client.alive()
+        with pytest.raises(BlockingIOError):
+            os.eventfd_read(fds[1])
+    client.close()
+    server.terminate()
+    events = list(LogReader(tmp_path / "bus"))
+    assert [event.address for event in events if event.kind == Kind.IRQ] == [0, 1]
+    told = [event.values for event in events if event.fact is Fact.INTERRUPT_LOST]
+    assert told == [{"vector": 1, "lost": 2}] * 2
+
+
 def _express(client: Client) -> int:
+    return _capability(client, layout.CAP_ID_EXPRESS)
+
+
+def _capability(client: Client, wanted: int) -> int:
     offset = client.read(CONFIG, 0x34, 1)[0]
-    while client.read(CONFIG, offset, 1)[0] != layout.CAP_ID_EXPRESS:
+    while client.read(CONFIG, offset, 1)[0] != wanted:
         offset = client.read(CONFIG, offset + 1, 1)[0]
     return offset
 
