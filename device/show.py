@@ -19,6 +19,7 @@ from bluebridge.device.layout.ntb.models import BridgeModel
 from bluebridge.device.mlx4.commands.qp_commands import card_state, context_of
 from bluebridge.device.mlx4.device import Hca
 from bluebridge.device.mlx4.pairs import HcaPair
+from bluebridge.device.mlx4.ports.interface_counters import InterfaceCounters
 from bluebridge.device.mlx4.ports.reports import properties, special_base
 from bluebridge.device.mlx4.rings.completion_queues import CompletionQueue
 from bluebridge.device.mlx4.rings.event_queues import EventQueue
@@ -29,7 +30,7 @@ from bluebridge.device.ntb.shape import Bridging
 from bluebridge.device.pci.endpoint import Endpoint
 from bluebridge.device.rdma.memory.region import MemoryRegion
 from bluebridge.device.rdma.pairs.queue_pair import QueuePair
-from bluebridge.device.rdma.ports.counters import Direction, InterfaceCounters
+from bluebridge.device.rdma.ports.counters import Direction
 from bluebridge.device.rdma.ports.infiniband_port import InfinibandPort
 from bluebridge.device.rdma.ports.port import Port
 

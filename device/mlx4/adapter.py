@@ -22,6 +22,7 @@ from bluebridge.device.mlx4.armed_faults import ArmedFaults
 from bluebridge.device.mlx4.memory.icm import AUXILIARY_PAGES, FIRMWARE_PAGES, Icm, LentPages
 from bluebridge.device.mlx4.memory.protection_table import PD_BITS, ProtectionTable
 from bluebridge.device.mlx4.pairs import HcaPair, ring_geometry, role_of, spreader_of
+from bluebridge.device.mlx4.ports.interface_counters import InterfaceCounters
 from bluebridge.device.mlx4.ports.multicast_groups import MulticastGroups
 from bluebridge.device.mlx4.ports.reports import PortEventWriter, special_base
 from bluebridge.device.mlx4.registers.doorbells import UserAccessRegion
@@ -52,7 +53,6 @@ from bluebridge.device.rdma.datagrams.sender import DatagramSender
 from bluebridge.device.rdma.memory.regions import MemoryRegions
 from bluebridge.device.rdma.memory.scatter_gather import LocalMemory
 from bluebridge.device.rdma.pairs.engines import ReceiveEngine
-from bluebridge.device.rdma.ports.counters import InterfaceCounters
 from bluebridge.device.rdma.ports.infiniband_port import InfinibandPort
 from bluebridge.device.rdma.ports.port import Port
 from bluebridge.device.rdma.vocabulary import CONNECTED, DATAGRAMS, Role

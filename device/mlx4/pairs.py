@@ -26,6 +26,7 @@ from bluebridge.device.layout.mlx4.contexts import (
     ServiceType,
 )
 from bluebridge.device.layout.net.roce import MTU_BYTES
+from bluebridge.device.mlx4.ports.interface_counters import InterfaceCounters
 from bluebridge.device.mlx4.ports.multicast_groups import path_of_context, path_of_vector
 from bluebridge.device.mlx4.settings.capabilities import LOG_RSS_TABLE
 from bluebridge.device.mlx4.settings.parameters import CommandError
@@ -34,7 +35,6 @@ from bluebridge.device.rdma.memory.regions import MemoryRegions
 from bluebridge.device.rdma.memory.scatter_gather import LocalMemory
 from bluebridge.device.rdma.pairs.queue_pair import DEFAULT_LOG_MESSAGE, DEFAULT_MTU, QueuePair
 from bluebridge.device.rdma.pairs.queues import Completions, SharedReceiveQueues
-from bluebridge.device.rdma.ports.counters import InterfaceCounters
 from bluebridge.device.rdma.ports.port import Port
 from bluebridge.device.rdma.ports.port_tables import Path
 from bluebridge.device.rdma.vocabulary import Role
