@@ -23,7 +23,6 @@ from bluebridge.device.rdma.pairs.unconnected_sender import UnconnectedSender
 from bluebridge.device.rdma.vocabulary import LARGE_SEND, NOP, CompletionStatus
 from bluebridge.device.rdma.work import FrameWork, SendWork, WorkError
 
-MAX_FRAME: Final = 9728
 MAX_SEND: Final = 1 << 19
 """Largest payload of one large send in bytes, as Linux may ask for it (`GSO_MAX_SIZE`)."""
 MAX_SEGMENTS: Final = 8192
@@ -34,17 +33,30 @@ BURST: Final = 128
 class EthernetSender(UnconnectedSender):
     """The send engine of one Ethernet queue pair; an RSS queue pair has an idle one.
 
+    A frame may have `most` bytes, as the adapter says.
+
     `_rest` are bursts of a large send that wait for the next turn: its share of time was over.
     The burst goes to the wire, or (`_loop`) back to the port; with `_also_back` to both. `_left`
     is the monotonic time in ns at which the last burst left, 0 if none has since the last `finish`.
     """
 
     __slots__ = (
-        *("_address", "_also_back", "_collected", "_frames", "_left", "_loop", "_rest", "_trains"),
+        *(
+            "_address",
+            "_also_back",
+            "_collected",
+            "_frames",
+            "_left",
+            "_loop",
+            "_most",
+            "_rest",
+            "_trains",
+        ),
     )
 
-    def __init__(self, qp: QueuePair) -> None:
+    def __init__(self, qp: QueuePair, most: int) -> None:
         super().__init__(qp)
+        self._most = most
         self._address = b""
         self._loop = False
         self._also_back = False
@@ -177,7 +189,7 @@ class EthernetSender(UnconnectedSender):
         return b"".join(self._qp.memory.gather(work.parts, note=True, what=What.FRAME))
 
     def _frame(self, work: FrameWork) -> Train:
-        if not HEADER_SIZE <= work.length <= MAX_FRAME:
+        if not HEADER_SIZE <= work.length <= self._most:
             raise WorkError(f"a frame of {work.length} bytes")
         frame = tagged(self._gather(work), work.tag_type, work.tag)
         good = False

@@ -39,7 +39,7 @@ from bluebridge.device.mlx4.rings.work_requests import (
     FrameReader,
     PacketReader,
 )
-from bluebridge.device.mlx4.settings.capabilities import INTERFACE_COUNTERS
+from bluebridge.device.mlx4.settings.capabilities import INTERFACE_COUNTERS, MAX_FRAME
 from bluebridge.device.mlx4.settings.config import NODE_DESCRIPTION, HcaConfig
 from bluebridge.device.mlx4.settings.parameters import CommandError, Parameters
 from bluebridge.device.mlx4.steering import Registrations
@@ -163,7 +163,7 @@ class Adapter:
         elif qp.role in DATAGRAMS:
             qp.engine = DatagramSender(qp)
         else:
-            qp.engine = EthernetSender(qp)
+            qp.engine = EthernetSender(qp, MAX_FRAME)
         if not qp.connected:
             qp.engine.next_psn = QPC.get(qp.context, "next_send_psn")
 

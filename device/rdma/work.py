@@ -86,14 +86,14 @@ class PacketWork(SendWork):
 class DatagramWork(PacketWork):
     """A datagram to send; `QueuePair.read_path` turns `address` into the path of its destination.
 
-    `address_pd` is the protection domain of that address. The own Q_Key of the queue pair is sent
-    where `own_qkey` says so, else `qkey`.
+    `address_pd` is the protection domain of that address, None where addresses have none. The own
+    Q_Key of the queue pair is sent where `own_qkey` says so, else `qkey`.
     """
 
     def __init__(self, index: int, operation: int) -> None:
         super().__init__(index, operation)
         self.address = b""
-        self.address_pd = 0
+        self.address_pd: int | None = None
         self.own_qkey = False
         self.qkey = 0
         self.target_qpn = 0

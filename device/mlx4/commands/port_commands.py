@@ -45,10 +45,10 @@ from bluebridge.device.mlx4.ports.reports import (
     set_capabilities,
     set_special_base,
 )
-from bluebridge.device.mlx4.settings.capabilities import INTERFACE_COUNTERS
+from bluebridge.device.mlx4.settings.capabilities import INTERFACE_COUNTERS, MAX_MTU
 from bluebridge.device.mlx4.settings.parameters import CommandError, HighRate
 from bluebridge.device.rdma.ports.counters import FrameCounters
-from bluebridge.device.rdma.ports.port import MAX_MTU, Port
+from bluebridge.device.rdma.ports.port import Port
 from bluebridge.device.rdma.ports.port_tables import Steering
 
 HIGH_RATES = (HighRate.DYNAMIC, HighRate.STATIC)

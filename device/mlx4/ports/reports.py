@@ -39,12 +39,13 @@ from bluebridge.device.layout.mlx4.ports import (
     LinkMode,
 )
 from bluebridge.device.mlx4.rings.event_queues import EventQueues
+from bluebridge.device.mlx4.settings.capabilities import MAX_MTU
 from bluebridge.device.mlx4.settings.parameters import CommandError
 from bluebridge.device.rdma.ports.counters import FrameCounters, InterfaceCounter
 from bluebridge.device.rdma.ports.face import PortEvents
 from bluebridge.device.rdma.ports.flow_control import FlowControl
 from bluebridge.device.rdma.ports.infiniband_port import LOG_GIDS, LOG_PKEYS, InfinibandPort
-from bluebridge.device.rdma.ports.port import MAX_MTU, Port
+from bluebridge.device.rdma.ports.port import Port
 
 TYPE_INFINIBAND: Final = 1
 TYPE_ETHERNET: Final = 2

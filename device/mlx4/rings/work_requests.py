@@ -9,7 +9,6 @@ from abc import ABC, abstractmethod
 from struct import Struct
 from typing import Final
 
-from bluebridge.device.ethernet.sender import MAX_FRAME
 from bluebridge.device.frames.sending import IP_CHECKSUM, L4_CHECKSUM
 from bluebridge.device.layout.mlx4.wqe import (
     CQE_REQUEST,
@@ -26,6 +25,7 @@ from bluebridge.device.layout.mlx4.wqe import (
     BindFlag,
 )
 from bluebridge.device.layout.net.ethernet import ETHERTYPE_SERVICE_VLAN, ETHERTYPE_VLAN
+from bluebridge.device.mlx4.settings.capabilities import MAX_FRAME
 from bluebridge.device.mlx4.words import OPERATIONS
 from bluebridge.device.rdma.datagrams.sender import MAX_PAYLOAD
 from bluebridge.device.rdma.memory.region import Rights

@@ -16,6 +16,9 @@ from bluebridge.device.layout.mlx4.uar import PAGE_SIZE, UAR_AREA_CODE
 from bluebridge.device.mlx4.settings.config import Features
 
 CORE_CLOCK_MHZ = 1000
+MAX_MTU: Final = 9600
+MAX_FRAME: Final = 9728
+"""Longest frame that a queue pair may send, in bytes."""
 
 MAX_ICM_BYTES: Final = 1 << 40
 

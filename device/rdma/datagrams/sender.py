@@ -116,7 +116,7 @@ class DatagramSender(UnconnectedSender):
     def _addressed(self, work: DatagramWork, payloads: list[bytes], good: bool) -> list[Datagram]:
         """Return UD messages with the given payloads to the address in their work request."""
         qp = self._qp
-        if work.address_pd != qp.pd:
+        if work.address_pd is not None and work.address_pd != qp.pd:
             raise WorkError(f"an address vector of PD {work.address_pd}, not {qp.pd}")
         port, address = qp.port, work.address
         route = port.known_route(address, qp.pkey_index)
@@ -128,7 +128,7 @@ class DatagramSender(UnconnectedSender):
         return [
             Datagram(
                 route=route,
-                source_qpn=qp.qpn,
+                source_qpn=qp.shown_number,
                 target_qpn=work.target_qpn,
                 qkey=qp.qkey if work.own_qkey else work.qkey,
                 psn=psn & 0xFFFFFF,

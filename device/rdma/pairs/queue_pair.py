@@ -44,7 +44,8 @@ class QueuePair(ABC):
     The face sets what its context says (the attributes from `pd` to `path`) and calls `reroute`.
     `bus`, `regions`, `memory` and `completions` are what its engines work with. Whoever makes it
     attaches `engine`, `responder` and, where there are any, the queues `sq` and `rq`. `spent`
-    counts what its messages cost, in bytes, until `costs.COST_LIMIT` is reached.
+    counts what its messages cost, in bytes, until `costs.COST_LIMIT` is reached. Datagrams come
+    from `shown_number`, which is 1 for a GSI queue pair whose face sends `DatagramWork`.
     """
 
     engine: SendEngine
@@ -66,6 +67,7 @@ class QueuePair(ABC):
         failed: Callable[[QueuePair], None],
     ) -> None:
         self.qpn = qpn
+        self.shown_number = qpn
         self.role = role
         self.bus = bus
         self.regions = regions

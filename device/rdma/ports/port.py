@@ -24,7 +24,6 @@ from bluebridge.device.rdma.ports.port_tables import Path, Tables, roce_route
 from bluebridge.device.refusal import Reason, Refusal
 from bluebridge.device.throttle import Throttle
 
-MAX_MTU: Final = 9600
 MAX_GROUP_ADDRESSES: Final = 4096
 MAX_ROUTES: Final = 1024
 """Most routes of datagrams that a port remembers."""
