@@ -14,6 +14,7 @@ from typing import Any
 from bluebridge.device.dma.engine import DmaEngine
 from bluebridge.device.fabric.subnet.port import PortAgent
 from bluebridge.device.layout.mlx4 import bar0
+from bluebridge.device.layout.mlx4.contexts import RIGHTS_SHIFT
 from bluebridge.device.layout.net.roce import NO_GID
 from bluebridge.device.layout.ntb.models import BridgeModel
 from bluebridge.device.mlx4.commands.qp_commands import card_state, context_of
@@ -37,7 +38,7 @@ from bluebridge.device.rdma.ports.port import Port
 Row = dict[str, Any]
 """One object as values that JSON has; bytes, such as contexts, are hexadecimal digits."""
 
-_REGION = ("window", "second_type", "fast", "physical", "free", "length", "rights", "pd",
+_REGION = ("window", "second_type", "fast", "physical", "free", "length", "pd",
            "page_shift", "pieces", "windows")  # fmt: skip
 
 MOST_ROWS = 256
@@ -129,6 +130,7 @@ def region_row(region: MemoryRegion, entry: bytes) -> Row:
         "lkey": region.key,
         "entry": entry.hex(),
         **{name: getattr(region, name) for name in _REGION},
+        "rights": region.rights << RIGHTS_SHIFT,
         "iova": region.start,
         "window-of": None if region.parent is None else region.parent.key,
         "qpn": region.owner_qpn,

@@ -18,7 +18,7 @@ DMPT_BASE = 0x140000000
 TABLE_BYTES = 1 << 18
 ASYNC_EQN, COMP_EQN = 4, 5
 UAR_PAGE = 128
-ALL_RIGHTS = 0x1F << 10
+ALL_RIGHTS = 0x1F
 
 
 def mac_of(number: int) -> bytes:
@@ -214,7 +214,7 @@ class Driver(CommandDriver):
             mtt_addr=mtt,
             entity_size=shift,
         )
-        word = int.from_bytes(entry[:4], "big") | rights
+        word = int.from_bytes(entry[:4], "big") | rights << 10
         entry[:4] = word.to_bytes(4, "big")
         return entry
 

@@ -66,6 +66,9 @@ MPT = Struct(
     "hermon.c: hermon_setup_mpt",
 )
 
+RIGHTS_SHIFT = 10
+"""Lowest bit of the rights in the first word of an MPT entry: from reading here to binding."""
+
 RING_UNIT, WORK_RING_UNIT = 32, 64
 """Units of `page_offset` in bytes: for EQs and CQs, and for SRQs and queue pairs."""
 

@@ -17,6 +17,7 @@ from bluebridge.device.layout.mlx4.contexts import (
     MPT_SIZE,
     MPT_STATUS_FREE,
     MPT_STATUS_SOFTWARE,
+    RIGHTS_SHIFT,
 )
 from bluebridge.device.mlx4.memory.icm import MTT_ENTRY, Icm, IcmError
 from bluebridge.device.mlx4.settings.parameters import CommandError, Parameters
@@ -54,7 +55,7 @@ def region_of_entry(index: int, entry: bytes, log_mpts: int) -> MemoryRegion:
         index=index,
         key=software_key(key),
         pd=get(entry, "pd"),
-        rights=int.from_bytes(entry[:4], "big") & ALL_RIGHTS,
+        rights=int.from_bytes(entry[:4], "big") >> RIGHTS_SHIFT & ALL_RIGHTS,
         start=get(entry, "start"),
         length=EVERYTHING if get(entry, "len64") else get(entry, "length"),
         page_shift=get(entry, "entity_size"),

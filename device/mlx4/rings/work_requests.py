@@ -69,8 +69,8 @@ _LOW_24_BITS: Final = 0xFFFFFF
 _BOTH_CHECKSUMS: Final = IP_CHECKSUM | L4_CHECKSUM
 LENGTH_MASK: Final = 0x7FFFFFFF
 
-_RIGHTS_SHIFT: Final = 17
-"""Distance of the rights in segments, bits 27 to 31, from those of MPT entries, as in `Rights`."""
+_RIGHTS_SHIFT: Final = 27
+"""Lowest bit of the rights in segments, where they are in the order of `Rights`."""
 _BOUND: Final = int(Rights.REMOTE_READ | Rights.REMOTE_WRITE | Rights.REMOTE_ATOMIC)
 _REGISTERED: Final = int(Rights.LOCAL_READ | Rights.LOCAL_WRITE) | _BOUND
 _KEY_OFFSET: Final = 8

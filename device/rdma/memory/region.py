@@ -26,7 +26,7 @@ WORTH_JOINING: Final = 4
 MANY_PAGES: Final = 4096
 """Number of pages from which on work on whole arrays is faster than a loop."""
 
-ALL_RIGHTS: Final = 0x3F << 10
+ALL_RIGHTS: Final = 0x3F
 EVERYTHING: Final = (1 << 64) - 1
 """Length in bytes of a region over the whole address space."""
 
@@ -195,12 +195,12 @@ class MemoryRegion:
 class Rights(IntFlag):
     """Accesses that a memory region or window permits."""
 
-    LOCAL_READ = 1 << 10
-    LOCAL_WRITE = 1 << 11
-    REMOTE_READ = 1 << 12
-    REMOTE_WRITE = 1 << 13
-    REMOTE_ATOMIC = 1 << 14
-    BIND_WINDOW = 1 << 15
+    LOCAL_READ = 1 << 0
+    LOCAL_WRITE = 1 << 1
+    REMOTE_READ = 1 << 2
+    REMOTE_WRITE = 1 << 3
+    REMOTE_ATOMIC = 1 << 4
+    BIND_WINDOW = 1 << 5
 
 
 REMOTE_CHANGES: Final = int(Rights.REMOTE_WRITE | Rights.REMOTE_ATOMIC)

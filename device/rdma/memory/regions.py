@@ -159,7 +159,7 @@ class MemoryRegions:
         if region.owner_qpn and region.owner_qpn != qpn:
             raise AccessError(f"window {key:#x} is bound to QP {region.owner_qpn:#x}")
         if access & ~region.rights:
-            raise AccessError(f"key {key:#x} lacks {Rights(access & ~region.rights)!r}")
+            raise AccessError(f"key {key:#x} lacks {Rights(access & ~region.rights).name}")
         if va < region.start or va + length > region.start + region.length:
             raise AccessError(f"{va:#x}+{length:#x} is outside of key {key:#x}")
         return region.translate(va, length)
@@ -321,7 +321,7 @@ def _parent(regions: MemoryRegions, wanted: Binding, pd: int) -> MemoryRegion:
     if rights & (Rights.REMOTE_WRITE | Rights.REMOTE_ATOMIC):
         needed |= Rights.LOCAL_WRITE
     if needed & ~parent.rights:
-        raise AccessError(f"key {lkey:#x} lacks {Rights(needed & ~parent.rights)!r}")
+        raise AccessError(f"key {lkey:#x} lacks {Rights(needed & ~parent.rights).name}")
     if va < parent.start or va + length > parent.start + parent.length:
         raise AccessError(f"{va:#x}+{length:#x} is outside of key {lkey:#x}")
     return parent

@@ -180,7 +180,7 @@ def test_frames_wait_for_nobody_when_the_cable_is_out(pair: Pair) -> None:
     ("rights", "length", "pd", "good"),
     [
         (ALL_RIGHTS, (1 << 64) - 1, PD, True),
-        (1 << 10, (1 << 64) - 1, PD, False),
+        (1, (1 << 64) - 1, PD, False),
         (ALL_RIGHTS, 16, PD, False),
         (ALL_RIGHTS, (1 << 64) - 1, PD + 1, False),
     ],

@@ -34,7 +34,7 @@ BASE, SIZE = 0x20000000, 6 * PAGE
 """Of the memory that messages move."""
 PAGES = tuple(range(BASE, BASE + SIZE, PAGE))
 START = 0x7F0000000123
-ALL = int(Rights(0x3F << 10))
+ALL = int(Rights(0x3F))
 SENT: dict[SendOpcode, Op | type[Local]] = {
     SendOpcode.SEND: Op.SEND,
     SendOpcode.SEND_IMM: Op.SEND_IMM,
@@ -71,7 +71,7 @@ _BIND = (
     (Rights.REMOTE_WRITE, BindFlag.REMOTE_WRITE),
     (Rights.REMOTE_ATOMIC, BindFlag.REMOTE_ATOMIC),
 )
-_FAST_REGISTER_SHIFT = 17
+_FAST_REGISTER_SHIFT = 27
 
 
 def segments(work: Work, page_list: int) -> bytes:
