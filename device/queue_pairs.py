@@ -30,25 +30,25 @@ from bluebridge.device.rdma.vocabulary import DATAGRAMS, SERVICES, PairState
 from bluebridge.device.refusal import Reason, Refusal
 from bluebridge.device.throttle import Throttle
 
-QPN_MASK: Final = 0xFFFFFF
-MAX_LIVE = 1 << 16
-"""Most queue pairs at a time. The size of the table cannot be the bound: Linux asks INIT_HCA for
-2^18, whatever the capabilities say, and gives up when that is refused (`mlx4/main.c:
-default_profile`).
-"""
-
+QPN_BITS: Final = 24
+QPN_MASK: Final = (1 << QPN_BITS) - 1
 PORTION: Final = 128
 """Number of queue pairs freed in one turn of the loop, which takes about a millisecond."""
 
 
 class QueuePairs:
-    """The queue pairs of one HCA, by their full 24-bit number; `failed` are those in ERR."""
+    """The queue pairs of one HCA, by their full 24-bit number; `failed` are those in ERR.
+
+    There may be `limit` of them at a time. Of those whose numbers are equal in `index_bits` bits
+    there is one at most, since a face may keep their contexts in a table of that size.
+    """
 
     def __init__(
-        self, bus: HostBus, settings: Settings, regions: MemoryRegions, groups: Groups
+        self, bus: HostBus, settings: Settings, regions: MemoryRegions, groups: Groups, limit: int
     ) -> None:
+        self.limit = limit
+        self.index_bits = QPN_BITS
         self._bus = bus
-        self._settings = settings
         self._regions = regions
         self._pairs: dict[int, QueuePair] = {}
         self._leaving: list[QueuePair] = []  # forgotten, not yet free
@@ -86,21 +86,21 @@ class QueuePairs:
 
     def _index(self, qpn: int) -> int:
         """Return the place of a queue pair in the context table."""
-        return qpn & ((1 << self._settings.log_qps) - 1)
+        return qpn & ((1 << self.index_bits) - 1)
 
     def check_free(self, qpn: int) -> None:
         """Raise `Refusal` unless a queue pair with this number may be made.
 
         BAD_PAIR_STATE when there is one, BAD_STATE when another has its place in the context table,
-        LIMIT when there are `MAX_LIVE`.
+        LIMIT when there are `limit`.
         """
         index = self._index(qpn)
         if qpn in self._pairs:
             raise Refusal(Reason.BAD_PAIR_STATE, f"QP {qpn:#x} is not in RST")
         if index in self._indices:
             raise Refusal(Reason.BAD_STATE, f"QP {self._indices[index]:#x} has this slot")
-        if len(self._pairs) >= MAX_LIVE:
-            raise Refusal(Reason.LIMIT, f"{MAX_LIVE} queue pairs are in use")
+        if len(self._pairs) >= self.limit:
+            raise Refusal(Reason.LIMIT, f"{self.limit} queue pairs are in use")
 
     def add(self, qp: QueuePair, spreader: Spreader | None = None) -> None:
         """Add a queue pair and set it to INIT; `spreader` distributes the frames of an RSS one."""

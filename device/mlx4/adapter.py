@@ -20,7 +20,12 @@ from bluebridge.device.layout.mlx4.commands import Status
 from bluebridge.device.layout.mlx4.contexts import QPC, WORK_RING_UNIT
 from bluebridge.device.mlx4.armed_faults import ArmedFaults
 from bluebridge.device.mlx4.memory.icm import AUXILIARY_PAGES, FIRMWARE_PAGES, Icm, LentPages
-from bluebridge.device.mlx4.memory.protection_table import PD_BITS, ProtectionTable
+from bluebridge.device.mlx4.memory.protection_table import (
+    FAST_PAGES,
+    PAGE_SHIFTS,
+    PD_BITS,
+    ProtectionTable,
+)
 from bluebridge.device.mlx4.pairs import HcaPair, ring_geometry, role_of, spreader_of
 from bluebridge.device.mlx4.ports.interface_counters import InterfaceCounters
 from bluebridge.device.mlx4.ports.multicast_groups import MulticastGroups
@@ -39,7 +44,7 @@ from bluebridge.device.mlx4.rings.work_requests import (
     FrameReader,
     PacketReader,
 )
-from bluebridge.device.mlx4.settings.capabilities import INTERFACE_COUNTERS, MAX_FRAME
+from bluebridge.device.mlx4.settings.capabilities import INTERFACE_COUNTERS, MAX_FRAME, MAX_PAIRS
 from bluebridge.device.mlx4.settings.config import NODE_DESCRIPTION, HcaConfig
 from bluebridge.device.mlx4.settings.parameters import CommandError, Parameters
 from bluebridge.device.mlx4.steering import Registrations
@@ -79,12 +84,17 @@ class Adapter:
         self.eqs = EventQueues(bus, self.ring_pages, self.parameters, MSIX_VECTORS, self.faults)
         self.cqs = CompletionQueues(bus, self.ring_pages, self.eqs, self.parameters)
         self.srqs = SharedReceiveRings(bus, self.ring_pages, self.eqs, self.parameters)
-        self.regions = MemoryRegions(self.parameters, reserved_lkey=RESERVED_LKEY, pd_bits=PD_BITS)
+        self.regions = MemoryRegions(
+            reserved_lkey=RESERVED_LKEY,
+            pd_bits=PD_BITS,
+            page_shifts=PAGE_SHIFTS,
+            most_pages=FAST_PAGES,
+        )
         self.mpt = ProtectionTable(self.icm, self.parameters, self.regions)
         self.multicast = MulticastGroups(self.parameters)
         self.rules = Registrations(self.parameters)
         self.ports = tuple(self._port(n, fabric) for n, fabric in enumerate(fabrics, 1))
-        self.qps = QueuePairs(bus, self.parameters, self.regions, self.multicast)
+        self.qps = QueuePairs(bus, self.parameters, self.regions, self.multicast, MAX_PAIRS)
         self.uar = UserAccessRegion(
             bus, config.features, self.parameters, qps=self.qps, cqs=self.cqs, eqs=self.eqs
         )
@@ -194,6 +204,12 @@ class Adapter:
         """Return the queue pair with exactly this number, generation bits included, or None."""
         qp = self.qps.get(qpn)
         return qp if isinstance(qp, HcaPair) else None
+
+    def initialise(self, parameters: Parameters) -> None:
+        """Take the parameters of an INIT_HCA: numbers name places in tables of these sizes."""
+        self.parameters.take(parameters)
+        self.regions.index_bits = parameters.log_mpts
+        self.qps.index_bits = parameters.log_qps
 
     def clear(self) -> None:
         """Forget every object, as CLOSE_HCA does: no DMA and no interrupt from now on."""

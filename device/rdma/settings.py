@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Settings:
-    """Sizes of tables, as base-2 logarithms, and the features that are in use.
+    """The features that are in use.
 
     The parts of an adapter share one object, which its face fills. `unicast_steering`: groups name
     the queue pairs of unicast addresses, too; `flow_steering`: rules name queue pairs in place of
@@ -15,8 +15,6 @@ class Settings:
     `ipoib_checksums`: completions of datagrams tell of IP packets in them.
     """
 
-    log_qps: int = 0
-    log_mpts: int = 0
     unicast_steering: bool = False
     flow_steering: bool = False
     ipoib_checksums: bool = False

@@ -214,10 +214,12 @@ class Toy:
         self.mac = bytes((2, 0, 0, 0, 10, number))
         self.gid = ipv4_gid(bytes((192, 168, 69, number)))
         nothing = Nothing()
-        settings = Settings(log_qps=4, log_mpts=8)
-        self._regions = MemoryRegions(settings, reserved_lkey=0, pd_bits=24)
+        settings = Settings()
+        self._regions = MemoryRegions(
+            reserved_lkey=0, pd_bits=24, page_shifts=range(12, 31), most_pages=64
+        )
         self.port = Port(1, fabric, self.mac, host, nothing)
-        qps = QueuePairs(host, settings, self._regions, nothing)
+        qps = QueuePairs(host, settings, self._regions, nothing, limit=4)
         self._ring = host.allocate(ENTRIES * ENTRY.size)
         self._completions = host.allocate(4096)
         completions = ToyCompletions(host, self._completions)

@@ -180,7 +180,7 @@ def init_hca(adapter: Adapter, command: Command) -> None:
         if wanted not in allowed:
             status = Status.EXCEED_LIM if wanted >= allowed.stop else Status.BAD_PARAM
             raise CommandError(status, f"{name} is {wanted}, not within {allowed}")
-    adapter.parameters.take(parameters)
+    adapter.initialise(parameters)
 
 
 def query_hca(adapter: Adapter, command: Command) -> bytes:

@@ -22,7 +22,7 @@ from bluebridge.device.layout.mlx4.contexts import (
 from bluebridge.device.mlx4.memory.icm import MTT_ENTRY, Icm, IcmError
 from bluebridge.device.mlx4.settings.parameters import CommandError, Parameters
 from bluebridge.device.rdma.memory.region import ALL_RIGHTS, EVERYTHING, MemoryRegion, pages_of
-from bluebridge.device.rdma.memory.regions import PAGE_SHIFTS, MemoryRegions
+from bluebridge.device.rdma.memory.regions import MemoryRegions
 from bluebridge.device.refusal import Refusal
 
 PD_BITS: Final = 17
@@ -33,6 +33,9 @@ PORTION_PAGES: Final = 1 << 14
 """Number of an MR's pages that one turn of the loop handles: a millisecond or two."""
 ENTRY_PAGES: Final = 1 << 7
 """Number of pages that take as long as reading one entry of the dMPT table."""
+PAGE_SHIFTS: Final = range(9, 32)
+FAST_PAGES: Final = 511
+"""Most pages of one fast registration: Linux `ib/main.c: max_fast_reg_page_list_len`."""
 MAX_PAGES: Final = 1 << 20
 """Most pages of one MR: 4 GiB in the smallest ones, which are what a driver falls back to."""
 MAX_RETURNED: Final = 1024

@@ -16,6 +16,11 @@ from bluebridge.device.layout.mlx4.uar import PAGE_SIZE, UAR_AREA_CODE
 from bluebridge.device.mlx4.settings.config import Features
 
 CORE_CLOCK_MHZ = 1000
+MAX_PAIRS: Final = 1 << 16
+"""Most queue pairs at a time. The size of the table cannot be the bound: Linux asks INIT_HCA for
+2^18, whatever the capabilities say, and gives up when that is refused (`mlx4/main.c:
+default_profile`).
+"""
 MAX_MTU: Final = 9600
 MAX_FRAME: Final = 9728
 """Longest frame that a queue pair may send, in bytes."""

@@ -33,6 +33,8 @@ class Parameters(Settings):
 
     initialised: bool = False
     raw: bytes = b""
+    log_qps: int = 0
+    log_mpts: int = 0
     log_srqs: int = 0
     log_cqs: int = 0
     log_eqs: int = 0

@@ -21,14 +21,12 @@ from bluebridge.device.rdma.memory.region import (
     Rights,
     pages_of,
 )
-from bluebridge.device.rdma.settings import Settings
 from bluebridge.device.refusal import Reason, Refusal
 
 KEY_BYTE: Final = 8
 """Number of low bits of a key that software may choose."""
-PAGE_SHIFTS: Final = range(9, 32)
-MAX_PAGES: Final = 511
-"""Most pages of one fast registration."""
+INDEX_BITS: Final = 24
+"""Number of bits of a key above them."""
 MAX_PIECES = 1 << 22
 """Most separate pieces of memory in all MRs together: 64 MiB of the server's memory."""
 
@@ -52,13 +50,19 @@ class Registration(NamedTuple):
 class MemoryRegions:
     """The regions and windows of one adapter, by the index in the upper 24 bits of their keys.
 
-    Software may change the low byte with each use of a key. `settings` say how many bits an index
-    has, `pd_bits` are the bits of a protection domain that the adapter compares, and
-    `reserved_lkey` is the key of all guest memory, for queue pairs that may use it.
+    Software may change the low byte with each use of a key. A face whose table is smaller lets keys
+    alias: `index_bits` says how many bits of the index count. `pd_bits` are the bits of a
+    protection domain that the adapter compares, and `reserved_lkey` is the key of all guest
+    memory, for queue pairs that may use it. Work requests may register up to `most_pages` pages of
+    `page_shifts` (logarithms of bytes) at once.
     """
 
-    def __init__(self, settings: Settings, *, reserved_lkey: int, pd_bits: int) -> None:
-        self._settings = settings
+    def __init__(
+        self, *, reserved_lkey: int, pd_bits: int, page_shifts: range, most_pages: int
+    ) -> None:
+        self.index_bits = INDEX_BITS
+        self._page_shifts = page_shifts
+        self._most_pages = most_pages
         self._reserved_lkey = reserved_lkey
         self._pd_mask = (1 << pd_bits) - 1
         self._regions: dict[int, MemoryRegion] = {}
@@ -87,7 +91,7 @@ class MemoryRegions:
 
     def index_of(self, key: int) -> int:
         """Return the index that a key names."""
-        return key >> 8 & ((1 << self._settings.log_mpts) - 1)
+        return key >> 8 & ((1 << self.index_bits) - 1)
 
     def domain_of(self, pd: int) -> int:
         """Return the number that regions in protection domain `pd` have."""
@@ -109,7 +113,7 @@ class MemoryRegions:
         if region is None:
             return None
         if region.windows:
-            raise Refusal(Reason.BOUND, f"MPT {index:#x}: {region.windows} windows")
+            raise Refusal(Reason.BOUND, f"region {index:#x}: {region.windows} windows")
         self._release(region)
         del self._regions[index]
         return region
@@ -211,10 +215,15 @@ class MemoryRegions:
         # Rights of peers to change memory need that of its owner (ibv_reg_mr(3)).
         if wanted.rights & REMOTE_CHANGES and not wanted.rights & Rights.LOCAL_WRITE:
             raise AccessError(f"key {key:#x} would be writable for peers only")
-        if shift not in PAGE_SHIFTS or wanted.offset or not length or start + length > 1 << 64:
+        if (
+            shift not in self._page_shifts
+            or wanted.offset
+            or not length
+            or start + length > 1 << 64
+        ):
             raise AccessError(f"{start:#x}+{length:#x} with page shift {shift} is no region")
         needed = pages_of(start, length, shift)
-        if needed > min(region.max_pages, MAX_PAGES):
+        if needed > min(region.max_pages, self._most_pages):
             raise AccessError(f"{needed} pages, the MR has room for {region.max_pages}")
         if self._pieces + needed > MAX_PIECES:
             raise AccessError(f"MRs of more than {MAX_PIECES} pieces")

@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from struct import pack
 
-import pytest
-
-from bluebridge.device import queue_pairs
 from bluebridge.device.fabric.interface import FabricPort
 from bluebridge.device.fabric.messages import Datagram, Frames, Message, Request
 from bluebridge.device.layout.mlx4.commands import Opcode, Status
@@ -199,10 +196,10 @@ def test_many_queue_pairs_in_error_share_one_portion() -> None:
     assert max(flushed) <= 256
 
 
-def test_queue_pairs_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_queue_pairs_are_bounded() -> None:
     """At a time: one that goes makes room."""
     pair = Pair()
-    monkeypatch.setattr(queue_pairs, "MAX_LIVE", len(pair.b.adapter.qps) + 1)
+    pair.b.adapter.qps.limit = len(pair.b.adapter.qps) + 1
     more = pair.b.create_qp(0x270)
     assert pair.b.try_command(Opcode.RST2INIT_QP, bytes(512), 0x271)[0] == Status.EXCEED_LIM
     pair.b.command(Opcode.TORST_QP, modifier=more.qpn)
