@@ -60,7 +60,7 @@ from bluebridge.device.rdma.memory.scatter_gather import LocalMemory
 from bluebridge.device.rdma.pairs.engines import ReceiveEngine
 from bluebridge.device.rdma.ports.infiniband_port import InfinibandPort
 from bluebridge.device.rdma.ports.port import Port
-from bluebridge.device.rdma.vocabulary import CONNECTED, DATAGRAMS, Role
+from bluebridge.device.rdma.vocabulary import DATAGRAMS, Role
 
 
 class Adapter:
@@ -188,7 +188,7 @@ class Adapter:
             self.bus,
             qp,
             qp.engine,
-            _reader_of(qp.role),
+            self._reader_of(qp),
             buffer,
             base=sends.base,
             log_size=sends.log_size,
@@ -199,6 +199,13 @@ class Adapter:
         if receives is not None:
             record = get(context, "doorbell_record") & ~3
             qp.rq = ReceiveRing(self.bus, qp.qpn, qp.pd, buffer, *receives, record)
+
+    def _reader_of(self, qp: HcaPair) -> EntryReader:
+        if qp.connected:
+            return ConnectedReader(self.bus, qp.qpn)
+        if qp.role is Role.UD:
+            return DatagramReader()
+        return PacketReader() if qp.role in DATAGRAMS else FrameReader()
 
     def pair(self, qpn: int) -> HcaPair | None:
         """Return the queue pair with exactly this number, generation bits included, or None."""
@@ -241,11 +248,3 @@ class Adapter:
         self.clear()
         for port in self.ports:
             port.leave()
-
-
-def _reader_of(role: Role) -> EntryReader:
-    if role in CONNECTED:
-        return ConnectedReader()
-    if role is Role.UD:
-        return DatagramReader()
-    return PacketReader() if role in DATAGRAMS else FrameReader()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from struct import unpack
 from typing import Final, NamedTuple
 
 from bluebridge.device.frames.receiving import (
@@ -15,7 +14,6 @@ from bluebridge.device.frames.receiving import (
     HASH_UDP_IPV6,
     Spreader,
 )
-from bluebridge.device.layout.buslog import What
 from bluebridge.device.layout.mlx4.commands import Status
 from bluebridge.device.layout.mlx4.contexts import (
     QPC,
@@ -38,8 +36,6 @@ from bluebridge.device.rdma.pairs.queues import Completions, SharedReceiveQueues
 from bluebridge.device.rdma.ports.port import Port
 from bluebridge.device.rdma.ports.port_tables import Path
 from bluebridge.device.rdma.vocabulary import Role
-
-PAGE_MASK: Final = ~7
 
 ETHERNET_MTU_MSGMAX: Final = 0xFF
 
@@ -130,11 +126,6 @@ class HcaPair(QueuePair):
     def read_path(self, address: bytes) -> Path:
         """Return the path in an address vector and what follows it in the entry."""
         return path_of_vector(address)
-
-    def read_pages(self, page_list: int, count: int) -> list[int]:
-        """Return the addresses in the page list of a fast registration, without their flags."""
-        raw = self.bus.read(page_list, count * 8, What.PAGE_LIST, self.qpn)
-        return [entry & PAGE_MASK for entry in unpack(f">{count}Q", raw)]
 
 
 class Ring(NamedTuple):

@@ -180,9 +180,6 @@ class ToyPair(QueuePair):
     def read_path(self, address: bytes) -> Path:
         raise NotImplementedError
 
-    def read_pages(self, page_list: int, count: int) -> list[int]:
-        raise NotImplementedError
-
 
 class Nothing(PortEvents, Groups, SharedReceiveQueues):
     """The parts that a toy does without."""

@@ -120,7 +120,11 @@ class ProtectionTable:
 
         Raises `Refusal` (BOUND) for an MR with windows, the one failure drivers expect.
         """
-        if self._regions.remove(index) is None:
+        try:
+            region = self._regions.remove(index)
+        except Refusal as bound:
+            raise Refusal(bound.reason, f"MPT {index:#x}: {bound.text}") from bound
+        if region is None:
             return
         try:
             self._mirror(index, self._entries.pop(index), SOFTWARE_OWNED)

@@ -6,10 +6,13 @@ Layouts: `device.layout.mlx4.wqe`; the formats here are those tables, compiled f
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from struct import Struct
+from collections.abc import Callable, Sequence
+from functools import partial
+from struct import Struct, unpack
 from typing import Final
 
 from bluebridge.device.frames.sending import IP_CHECKSUM, L4_CHECKSUM
+from bluebridge.device.layout.buslog import What
 from bluebridge.device.layout.mlx4.wqe import (
     CQE_REQUEST,
     CTRL_SIZE,
@@ -27,6 +30,7 @@ from bluebridge.device.layout.mlx4.wqe import (
 from bluebridge.device.layout.net.ethernet import ETHERTYPE_SERVICE_VLAN, ETHERTYPE_VLAN
 from bluebridge.device.mlx4.settings.capabilities import MAX_FRAME
 from bluebridge.device.mlx4.words import OPERATIONS
+from bluebridge.device.pci.bus import HostBus
 from bluebridge.device.rdma.datagrams.sender import MAX_PAYLOAD
 from bluebridge.device.rdma.memory.region import Rights
 from bluebridge.device.rdma.memory.regions import Binding, Registration
@@ -74,6 +78,7 @@ _RIGHTS_SHIFT: Final = 27
 _BOUND: Final = int(Rights.REMOTE_READ | Rights.REMOTE_WRITE | Rights.REMOTE_ATOMIC)
 _REGISTERED: Final = int(Rights.LOCAL_READ | Rights.LOCAL_WRITE) | _BOUND
 _KEY_OFFSET: Final = 8
+PAGE_MASK: Final = ~7
 _ADDRESS: Final = CTRL_SIZE
 _ADDRESS_END: Final = CTRL_SIZE + 32
 _TAG: Final = CTRL_SIZE + 40
@@ -100,7 +105,11 @@ class EntryReader(ABC):
 
 
 class ConnectedReader(EntryReader):
-    """The reader of entries of RC, UC and XRC queue pairs."""
+    """The reader of entries of RC, UC and XRC queue pairs; `qpn` is the one that has the queue."""
+
+    def __init__(self, bus: HostBus, qpn: int) -> None:
+        self._bus = bus
+        self._qpn = qpn
 
     def read(self, raw: bytes, index: int) -> SendWork:
         word0, word1, flags, immediate = _control(raw)
@@ -116,7 +125,7 @@ class ConnectedReader(EntryReader):
         elif operation in ATOMICS:
             position = _atomic(work, raw, _remote(work, raw, position))
         elif operation in LOCAL:
-            _local(work, raw)
+            self._local(work, raw)
             return work
         else:
             raise WorkError(f"opcode {word0 & OPCODE_MASK:#x}")
@@ -124,6 +133,28 @@ class ConnectedReader(EntryReader):
         if work.returns_data and any(isinstance(part, bytes) for part in work.parts):
             raise WorkError("inline data where the answer is to be stored")
         return work
+
+    def _local(self, work: SendWork, raw: bytes) -> None:
+        """Read the segment of a local operation; if it is too short, `work.whole` becomes False."""
+        size = len(raw) - CTRL_SIZE
+        if work.operation == INVALIDATE:
+            work.whole = size >= _KEY_OFFSET + 4
+            if work.whole:
+                start = CTRL_SIZE + _KEY_OFFSET
+                work.rkey = int.from_bytes(raw[start : start + 4], "big")
+        elif work.operation == BIND:
+            work.whole = size >= BIND_SEGMENT.size
+            if work.whole:
+                work.binding = binding_of(raw[CTRL_SIZE:])
+        elif work.operation == REGISTER:
+            work.whole = size >= FAST_REG.size
+            if work.whole:
+                work.registration = registration_of(raw[CTRL_SIZE:], self._read_pages)
+
+    def _read_pages(self, address: int, count: int) -> list[int]:
+        """Return the addresses in the page list of a registration, without their flags."""
+        raw = self._bus.read(address, count * 8, What.PAGE_LIST, self._qpn)
+        return [entry & PAGE_MASK for entry in unpack(f">{count}Q", raw)]
 
 
 class DatagramReader(EntryReader):
@@ -212,24 +243,6 @@ def _flag(work: SendWork, word1: int, flags: int, immediate: int) -> None:
     work.immediate = immediate
 
 
-def _local(work: SendWork, raw: bytes) -> None:
-    """Read the segment of a local operation; if it is too short, `work.whole` becomes False."""
-    size = len(raw) - CTRL_SIZE
-    if work.operation == INVALIDATE:
-        work.whole = size >= _KEY_OFFSET + 4
-        if work.whole:
-            start = CTRL_SIZE + _KEY_OFFSET
-            work.rkey = int.from_bytes(raw[start : start + 4], "big")
-    elif work.operation == BIND:
-        work.whole = size >= BIND_SEGMENT.size
-        if work.whole:
-            work.binding = binding_of(raw[CTRL_SIZE:])
-    elif work.operation == REGISTER:
-        work.whole = size >= FAST_REG.size
-        if work.whole:
-            work.registration = registration_of(raw[CTRL_SIZE:])
-
-
 def _remote(work: SendWork, raw: bytes, position: int) -> int:
     end = position + RADDR.size
     if end > len(raw):
@@ -295,11 +308,17 @@ def parse_large_send(work: PacketWork, raw: bytes, position: int, limit: int) ->
     work.mss, work.header = mss, raw[start:end]
 
 
-def registration_of(segment: bytes) -> Registration:
-    """Return the registration that a segment asks for (Linux `ib/qp.c: set_reg_seg`)."""
+def registration_of(
+    segment: bytes, read_pages: Callable[[int, int], Sequence[int]]
+) -> Registration:
+    """Return the registration that a segment asks for (Linux `ib/qp.c: set_reg_seg`).
+
+    `read_pages` returns so many pages of the list at a guest-physical address.
+    """
     flags, key, page_list, start, length, offset, page_shift = FAST_REG.unpack_from(segment)
     rights = flags >> _RIGHTS_SHIFT & _REGISTERED
-    return Registration(key, start, length, offset, page_shift, rights, page_list)
+    pages = partial(read_pages, page_list)
+    return Registration(key, start, length, offset, page_shift, rights, pages)
 
 
 def binding_of(segment: bytes) -> Binding:

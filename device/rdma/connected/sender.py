@@ -333,7 +333,7 @@ class ConnectedSender(SendEngine):
             else:
                 if wanted is None or not qp.fast_register:
                     return CompletionStatus.LOCAL_QP_OP_ERR
-                qp.regions.fast_register(wanted, qp.pd, qp.read_pages)
+                qp.regions.fast_register(wanted, qp.pd)
         except (AccessError, DmaError) as error:
             self._tell_refused(work.index, error)
             return CompletionStatus.MW_BIND_ERR

@@ -31,11 +31,16 @@ MAX_PIECES = 1 << 22
 """Most separate pieces of memory in all MRs together: 64 MiB of the server's memory."""
 
 
+PageReader = Callable[[int], Sequence[int]]
+
+
 class Registration(NamedTuple):
     """A fast registration: `length` bytes from `start` on become accessible by `key`.
 
-    `page_list` is the guest-physical address of the list of pages; `offset` is where the region
-    begins in its first page, if it does not begin where `start` says.
+    `pages` returns the first so many guest-physical addresses of its list of pages, and is called
+    once, after all checks: the list may be in memory that software reuses afterwards, and be
+    shorter than a bad length says. `offset` is where the region begins in its first page, if it
+    does not begin where `start` says.
     """
 
     key: int
@@ -44,7 +49,7 @@ class Registration(NamedTuple):
     offset: int
     page_shift: int
     rights: int
-    page_list: int
+    pages: PageReader
 
 
 class MemoryRegions:
@@ -113,7 +118,7 @@ class MemoryRegions:
         if region is None:
             return None
         if region.windows:
-            raise Refusal(Reason.BOUND, f"region {index:#x}: {region.windows} windows")
+            raise Refusal(Reason.BOUND, f"{region.windows} windows")
         self._release(region)
         del self._regions[index]
         return region
@@ -194,13 +199,10 @@ class MemoryRegions:
             raise AccessError(f"key {key:#x} belongs to PD {region.pd}, not {pd}")
         return region
 
-    def fast_register(
-        self, wanted: Registration, pd: int, read_pages: Callable[[int, int], list[int]]
-    ) -> None:
+    def fast_register(self, wanted: Registration, pd: int) -> None:
         """Make a free fast-registration MR valid (REG_MR) under a key whose low byte is new.
 
-        `read_pages` returns guest-physical addresses from a list of so many pages, which is copied
-        now: software may reuse it afterwards. Raises `AccessError`, `DmaError`.
+        Raises `AccessError`, `DmaError`.
         """
         key, start, length, shift = wanted.key, wanted.start, wanted.length, wanted.page_shift
         region = self._regions.get(self.index_of(key))
@@ -227,7 +229,7 @@ class MemoryRegions:
             raise AccessError(f"{needed} pages, the MR has room for {region.max_pages}")
         if self._pieces + needed > MAX_PIECES:
             raise AccessError(f"MRs of more than {MAX_PIECES} pieces")
-        pages = read_pages(wanted.page_list, needed)
+        pages = wanted.pages(needed)
         region.key, region.start, region.length = key, start, length
         region.set_pages(pages, shift)
         self._pieces += region.pieces

@@ -109,10 +109,6 @@ class QueuePair(ABC):
     def read_path(self, address: bytes) -> Path:
         """Return the path of a datagram to `address` (`DatagramWork.address`)."""
 
-    @abstractmethod
-    def read_pages(self, page_list: int, count: int) -> list[int]:
-        """Return the addresses in a list of pages in guest memory; raises `DmaError`."""
-
     def dismantle(self) -> None:
         """Take apart a queue pair in RST that nobody finds any more.
 

@@ -23,10 +23,10 @@ def register(driver: Driver, key: int, **changes: int) -> None:
     values = {"pd": PD, "start": START, "length": 0x1000, "shift": 12, "rights": ALL_RIGHTS}
     values |= changes
     wanted = Registration(
-        key, values["start"], values["length"], 0, values["shift"], values["rights"], 0
-    )
-    pages = FAST_PAGES * 300
-    driver.adapter.regions.fast_register(wanted, values["pd"], lambda _, count: pages[:count])
+        key, values["start"], values["length"], 0, values["shift"], values["rights"],
+        lambda count: (FAST_PAGES * 300)[:count],
+    )  # fmt: skip
+    driver.adapter.regions.fast_register(wanted, values["pd"])
 
 
 def test_the_life_of_a_fast_registration(driver: Driver) -> None:
@@ -115,7 +115,7 @@ def test_a_key_of_another_index_is_refused_even_when_it_masks_to_the_same(driver
 
 def test_fast_registration_rights(driver: Driver) -> None:
     for flags, rights in ((0x1F << 27, ALL_RIGHTS), (1 << 29, Rights.REMOTE_READ)):
-        assert registration_of(pack(">IIQQQII", flags, *[0] * 6)).rights == rights
+        assert registration_of(pack(">IIQQQII", flags, *[0] * 6), lambda *_: []).rights == rights
     key = driver.create_fast_mr(2)
     register(driver, key, rights=Rights.REMOTE_READ)
     assert resolve(driver, key, START, 1, Rights.REMOTE_READ)

@@ -19,11 +19,12 @@ from bluebridge.device.mlx4.rings.send_queue import SendRing
 from bluebridge.device.mlx4.settings.config import Features
 from bluebridge.device.rdma.connected.responder import MASK, operate
 from bluebridge.device.rdma.work import WorkError
+from tests.models.fake_host import FakeHost
 from tests.models.hca_driver import COMP_EQN, UAR_PAGE, Driver
 from tests.models.rdma_node import Pair, SendOpcode, data, inline, remote
 
 READERS = (
-    work_requests.ConnectedReader(),
+    work_requests.ConnectedReader(FakeHost(), 0),
     work_requests.DatagramReader(),
     work_requests.PacketReader(),
     work_requests.FrameReader(),
@@ -54,7 +55,7 @@ def test_empty_segments_and_inline_chunks() -> None:
         inline(b"a" * 44) + inline(b"b" * 10) + pack(">IIQ", 0x80000000, 0, 0) + data((7, 8, 0))
     )
     raw = header(SendOpcode.SEND, 0) + chunks + data((7, 8, 9))
-    entry = work_requests.ConnectedReader().read(raw, 3)
+    entry = work_requests.ConnectedReader(FakeHost(), 0).read(raw, 3)
     assert entry.parts == [b"a" * 44, b"b" * 10, (7, 8, 9)]
     assert entry.length == 63
 
@@ -73,7 +74,7 @@ def test_empty_segments_and_inline_chunks() -> None:
 )
 def test_entries_that_make_no_sense(raw: bytes) -> None:
     with pytest.raises(WorkError):
-        work_requests.ConnectedReader().read(raw, 0)
+        work_requests.ConnectedReader(FakeHost(), 0).read(raw, 0)
 
 
 def test_receive_list_ends_at_the_invalid_key() -> None:
