@@ -293,6 +293,11 @@ def hca_tables(hca: Hca, endpoint: Endpoint) -> Tables:
     }
 
 
+def config_tables(endpoint: Endpoint) -> Tables:
+    """Return the tables of a function of which only the configuration space is told."""
+    return {"config": _config(endpoint)}
+
+
 def bridge_tables(bridge: Bridging, model: BridgeModel, endpoint: Endpoint) -> Tables:
     """Return the tables of the state of one side of a bridge."""
 

@@ -1,8 +1,8 @@
 """The bus log on disk: segments of bounded total size.
 
-A folder holds `meta.json` (version, start of both clocks, device names), `events-NNNNNN.bin`
-segments, and an index of each with the offsets of some events. A record is `RECORD`
-(device/buslog/record.py) followed by the captured bytes.
+A folder holds `meta.json` (version, start of both clocks, names of devices, the card of each
+adapter), `events-NNNNNN.bin` segments, and an index of each with the offsets of some events. A
+record is `RECORD` (device/buslog/record.py) followed by the captured bytes.
 """
 
 from __future__ import annotations
@@ -69,6 +69,7 @@ class Segments:
         self._keep = max(2, total // self._segment_bytes)
         self._total = total
         self._names: list[str] = []
+        self._cards: dict[str, str] = {}
         self._started = (time.time_ns(), time.monotonic_ns())
         self._number = 0
         self._written = 0
@@ -97,8 +98,15 @@ class Segments:
         """Why nothing is written any more; empty as long as it is."""
         return self._stopped
 
-    def device(self, name: str) -> int:
-        """Return the number of the device called `name`; a new one is added to the meta file."""
+    def device(self, name: str, card: str = "") -> int:
+        """Return the number of the device called `name`; a new one is added to the meta file.
+
+        `card` is the name of the card that an adapter is, if the caller knows it.
+        """
+        if card and self._cards.get(name) != card:
+            self._cards[name] = card
+            if name in self._names:
+                self._write_meta()
         if name not in self._names:
             self._names.append(name)
             self._write_meta()
@@ -196,6 +204,7 @@ class Segments:
             "started_ns": self._started[0],
             "started_monotonic_ns": self._started[1],
             "devices": self._names,
+            "cards": self._cards,
             "capture": self._capture,
             "segments_dropped": self._lost_segments,
             "events_dropped": self._lost_events,

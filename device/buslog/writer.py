@@ -57,9 +57,12 @@ class EventLog:
         self._loss_notes = 0  # among the collected events
         self._losses = Throttle()
 
-    def device(self, name: str) -> int:
-        """Return the number of the device called `name`; a new one is added to the meta file."""
-        return 0 if self._segments is None else self._segments.device(name)
+    def device(self, name: str, card: str = "") -> int:
+        """Return the number of the device called `name`; a new one is added to the meta file.
+
+        `card` is the name of the card that an adapter is.
+        """
+        return 0 if self._segments is None else self._segments.device(name, card)
 
     def functions_of(self, guest: str) -> list[str]:
         """Return the log's devices of a guest; the first is its HCA, named as the guest."""

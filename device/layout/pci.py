@@ -8,6 +8,7 @@ VENDOR_MELLANOX = 0x15B3
 DEVICE_CONNECTX3 = 0x1003
 DEVICE_CONNECTX3_PRO = 0x1007
 DEVICE_CONNECTX2 = 0x673C
+DEVICE_CONNECTX5 = 0x1017
 HCA_IDS = tuple(
     (VENDOR_MELLANOX, device)
     for device in (DEVICE_CONNECTX3, DEVICE_CONNECTX3_PRO, DEVICE_CONNECTX2)
@@ -18,11 +19,15 @@ The last one, MT26428, is the ID that a guest sees when iPXE booted it: the driv
 ConnectX-3 (`hermon.c: hermon_nics`).
 """
 SUBSYSTEM_CONNECTX3 = 0x0055
+SUBSYSTEM_CONNECTX5 = 0x0007
 CLASS_ETHERNET = 0x020000
 CLASS_INFINIBAND = 0x0C0600
 
 CAP_ID_PM = 0x01
 CAP_ID_VPD = 0x03
+CAP_ID_VENDOR = 0x09
+VENDOR_OFFSET = 0xC0
+VENDOR_BYTES = 0x18
 CAP_ID_EXPRESS = 0x10
 CAP_ID_MSIX = 0x11
 EXTENDED_CAPABILITIES = 0x100
@@ -200,6 +205,21 @@ VPD_CAPABILITY = Struct(
     bits("done", 2, 2, 15, doc="1 after a read, 0 after a write"),
     u32("word", 4, "the four bytes there"),
     source="PCI Local Bus 3.0, appendix I",
+    order="little",
+)
+VENDOR_CAPABILITY = Struct(
+    "VENDOR",
+    VENDOR_BYTES,
+    *_head(),
+    u8("length", 2),
+    u8("type", 3),
+    u32("control", 0x04, "space that is wanted, and whether there is one"),
+    u32("counter", 0x08, "value for the semaphore"),
+    u32("semaphore", 0x0C, "0 = free"),
+    u32("address", 0x10, "in the space; bit 31: done"),
+    u32("data", 0x14),
+    doc="A way to spaces of a ConnectX-5 for tools; no space is there, and it stays zeros.",
+    source="core/lib/pci_vsc.h",
     order="little",
 )
 

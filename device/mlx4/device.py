@@ -15,6 +15,7 @@ from bluebridge.device.mlx4.commands.register import CommandRegister, Health
 from bluebridge.device.mlx4.rings.clock import clock
 from bluebridge.device.mlx4.settings.config import HcaConfig
 from bluebridge.device.pci.bus import HostBus
+from bluebridge.device.rdma.ports.port import Port
 
 BAR0: Final = 0
 BAR2: Final = 2
@@ -107,6 +108,16 @@ class Hca:
         self.commands.reset()
         self.health.reset()
         self.board.reset()
+
+    @property
+    def ports(self) -> Sequence[Port]:
+        """The ports, in the order of their numbers."""
+        return self.adapter.ports
+
+    @property
+    def initialised(self) -> bool:
+        """Whether INIT_HCA is in force."""
+        return self.adapter.parameters.initialised
 
     @property
     def failed(self) -> bool:

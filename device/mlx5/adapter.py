@@ -12,6 +12,7 @@ from bluebridge.device.mlx5.rings.page_lists import PageLists
 from bluebridge.device.mlx5.settings.capabilities import Capabilities
 from bluebridge.device.mlx5.settings.config import Config
 from bluebridge.device.pci.bus import HostBus
+from bluebridge.device.rdma.ports.port import Port
 
 
 class Stage(IntEnum):
@@ -45,6 +46,7 @@ class Adapter:
         self.doorbells = Doorbells(self.eqs)
         self.given_pages: set[int] = set()
         """Addresses of pages that a driver lent (MANAGE_PAGES)."""
+        self.ports: tuple[Port, ...] = ()
         self._fabric = fabric
 
     @property

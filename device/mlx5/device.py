@@ -13,6 +13,7 @@ from bluebridge.device.mlx5.commands.queue import CommandQueue
 from bluebridge.device.mlx5.registers.init_segment import InitSegment
 from bluebridge.device.mlx5.settings.config import Config
 from bluebridge.device.pci.bus import HostBus
+from bluebridge.device.rdma.ports.port import Port
 
 BAR0: Final = 0
 
@@ -60,6 +61,11 @@ class Hca:
         self.commands.reset()
         self.adapter.reset()
         self.segment.reset()
+
+    @property
+    def ports(self) -> Sequence[Port]:
+        """The ports, in the order of their numbers."""
+        return self.adapter.ports
 
     @property
     def failed(self) -> bool:

@@ -151,6 +151,17 @@ def capabilities(vectors: int, table: int, pending: int, speed: int = 3) -> tupl
     )
 
 
+def inert_vendor_capability() -> Capability:
+    """Return the vendor-specific capability of a ConnectX-5, which takes and tells nothing.
+
+    Without one Linux warns (core/lib/pci_vsc.c: mlx5_pci_vsc_init); with this one it finds no space
+    behind it, and so makes no dumps.
+    """
+    vendor = layout.VENDOR_CAPABILITY
+    body = vendor.pack(id=layout.CAP_ID_VENDOR, length=layout.VENDOR_BYTES)
+    return Capability(layout.VENDOR_OFFSET, bytes(body), bytes(layout.VENDOR_BYTES))
+
+
 class EndpointConfig(ConfigSpace):
     """Config space that can be reset to its power-on state."""
 

@@ -25,6 +25,7 @@ from bluebridge.device.pci.function import ConfigRegister, Function
 from bluebridge.device.pci.host import Host
 from bluebridge.device.pci.loop import EventLoop
 from bluebridge.device.pyvfio_user import DmaRegion, MappedFile, Protection
+from bluebridge.device.server.adapters import Adapter
 from bluebridge.device.server.named_faults import GuestBridge
 from bluebridge.device.server.settings import FunctionSpec, ServerSettings
 from bluebridge.device.show import Tables, bridge_tables, engine_tables
@@ -154,14 +155,15 @@ class Bridges:
         self.engines[spec.name].append(copier)
         self.tables[function.name] = engine_tables(copier, function)
 
-    def by_guest(self, hcas: Mapping[str, Hca]) -> dict[str, GuestBridge]:
+    def by_guest(self, hcas: Mapping[str, Adapter]) -> dict[str, GuestBridge]:
         """Return the bridge and the engines of each guest that has some, for faults by name."""
         points = [bridge.fault_points for bridge in self.bridges]
         sides = dict(zip(self._sides, zip(points, reversed(points), strict=True), strict=True))
         found = {}
         for name, bus in self._buses.items():
             own, far = sides.get(name, (None, None))
-            armed = hcas[name].adapter.faults if name in hcas else ArmedFaults(bus)
+            hca = hcas.get(name)
+            armed = hca.adapter.faults if isinstance(hca, Hca) else ArmedFaults(bus)
             engines = self.engines.get(name, ())
             found[name] = GuestBridge(bus, own, far, engines, armed, bool(self._aliases))
         return found

@@ -42,8 +42,8 @@ from bluebridge.device.fabric.fault_words import ACTIONS, DRIVEN, UNDRIVEN
 from bluebridge.device.fabric.faults.parse import rule_of
 from bluebridge.device.fabric.faults.stage import FaultRules
 from bluebridge.device.layout.events import Fact
-from bluebridge.device.mlx4.device import Hca
 from bluebridge.device.pci.loop import EventLoop
+from bluebridge.device.server.adapters import Adapter
 from bluebridge.device.server.named_faults import GuestBridge, NamedFaultCommands, fail
 from bluebridge.device.server.networks import Listener
 from bluebridge.device.server.nic import Nic
@@ -80,7 +80,7 @@ class ControlCommands:
 
     def __init__(
         self,
-        hcas: Mapping[str, Hca],
+        hcas: Mapping[str, Adapter],
         faults: FaultRules,
         trespassed: Mapping[str, Callable[[], tuple[int, int]]] | None = None,
         events: EventLog | None = None,
@@ -161,7 +161,7 @@ class ControlCommands:
 
     # -- adapters and their ports -------------------------------------------------------------
 
-    def _hca(self, name: str) -> Hca:
+    def _hca(self, name: str) -> Adapter:
         if not self._hcas:
             raise ValueError("there is no HCA: start the pair with `bluebridge up --hca`")
         if name not in self._hcas:
@@ -171,7 +171,7 @@ class ControlCommands:
     def _port(self, text: str) -> tuple[str, int]:
         """Return the name and port number of `NAME[/PORT]`; raises `ValueError`."""
         name, _, number = text.partition("/")
-        count = 1 if name in self._nics else len(self._hca(name).adapter.ports)
+        count = 1 if name in self._nics else len(self._hca(name).ports)
         if not (number or "1").isdecimal() or not 1 <= int(number or "1") <= count:
             raise ValueError(f"{name!r} has no port {number!r}, but 1 to {count}")
         return name, int(number or "1")
@@ -181,13 +181,13 @@ class ControlCommands:
             raise ValueError("write: link NAME[/PORT] up|down")
         name, number = self._port(words[0])
         nic = self._nics.get(name)
-        end = self._hca(name).adapter.ports[number - 1] if nic is None else nic
+        end = self._hca(name).ports[number - 1] if nic is None else nic
         end.plug(words[1] == "up")
         return []
 
     def _fault(self, words: Sequence[str]) -> list[str]:
         hca = self._hca(words[0])
-        driven = hca.adapter.parameters.initialised
+        driven = hca.initialised
         fail(hca, " ".join(words[1:]) or "injected")
         return [DRIVEN if driven else UNDRIVEN]
 
@@ -195,7 +195,7 @@ class ControlCommands:
         lines = []
         for name, hca in self._hcas.items():
             state = "failed" if hca.failed else "working"
-            for port in hca.adapter.ports:
+            for port in hca.ports:
                 cable = "in" if port.cable else "out"
                 link = "up" if port.link_up else "down"
                 line = f"{name}/{port.number} {state} cable {cable} link {link}"

@@ -53,6 +53,7 @@ from bluebridge.device.pci.bus import Presence
 from bluebridge.device.pci.fault_point import Decision, FaultPoint
 from bluebridge.device.pci.host import MasterBus
 from bluebridge.device.pci.memory import PAGE_BYTES
+from bluebridge.device.server.adapters import Adapter
 
 MOST_MILLISECONDS: Final = 600_000
 MOST_TIMES: Final = 1000
@@ -154,22 +155,28 @@ def _stick(points: FaultPoints, fault: ArmedFault) -> None:
 
 
 class NamedFaultCommands:
-    """Executes control lines about faults by name on the HCAs that `hca_of` finds, and `bridges`.
+    """Executes control lines on faults by name: of HCAs that `adapter_of` finds, and of `bridges`.
 
     Those of a guest's bridge and of its HCA are numbered and listed together.
     """
 
     def __init__(
         self,
-        hca_of: Callable[[str], Hca],
+        adapter_of: Callable[[str], Adapter],
         names: Sequence[str],
         rules: FaultRules,
         bridges: Mapping[str, GuestBridge],
     ) -> None:
-        self._hca_of = hca_of
+        self._adapter_of = adapter_of
         self._rules = rules
         self._bridges = bridges
         self._names = list(dict.fromkeys((*names, *bridges)))
+
+    def _hca_of(self, name: str) -> Hca:
+        hca = self._adapter_of(name)
+        if not isinstance(hca, Hca):
+            raise ValueError(f"{name} is no ConnectX-3: faults by name are of that card so far")
+        return hca
 
     def arm(self, words: Sequence[str]) -> list[str]:
         """Arm a fault; returns its number, or nothing if it is over."""
@@ -433,7 +440,7 @@ def _object(hca: Hca, word: str, text: str) -> int:
     return number
 
 
-def fail(hca: Hca, text: str) -> None:
+def fail(hca: Adapter, text: str) -> None:
     """Stop an adapter for a reason; raises `ValueError` when that does not fit."""
     if len(text) > CATAS_LETTERS:
         raise ValueError(f"the text has {len(text)} letters; at most {CATAS_LETTERS} fit")

@@ -92,14 +92,19 @@ def of_arguments(
     return table(**given(table, arguments, names))
 
 
+def changed(options: Table) -> dict[str, Any]:
+    """Return the options that differ from their defaults, by field."""
+    values = {each.name: getattr(options, each.name) for each in fields(options)}
+    return {
+        each.name: values[each.name]
+        for each in fields(options)
+        if values[each.name] != each.default
+    }
+
+
 def words(options: Table) -> list[str]:
     """Write the options that differ from their defaults as words of a command line."""
-    found: list[str] = []
-    for each in fields(options):
-        value = getattr(options, each.name)
-        if value != each.default:
-            found += _words(flag(each.name), value)
-    return found
+    return [word for name, value in changed(options).items() for word in _words(flag(name), value)]
 
 
 def _words(word: str, value: Any) -> list[str]:

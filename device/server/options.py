@@ -13,6 +13,7 @@ import socket
 from dataclasses import dataclass
 from typing import Final
 
+from bluebridge.device import cards
 from bluebridge.device.buslog.packing import CAPTURE, WINDOW_CAPTURE
 from bluebridge.device.buslog.record import MOST_CAPTURE
 from bluebridge.device.buslog.segments import TOTAL_BYTES
@@ -225,6 +226,13 @@ class ServerOptions:
     Values are not checked here: the server refuses wrong ones when it starts.
     """
 
+    card: str = option(
+        cards.DEFAULT,
+        f"which adapter: {' or '.join(cards.CARDS)} (default {cards.DEFAULT}); several names are "
+        "for a, b and so on",
+        metavar="CARD[,CARD...]",
+        read=cards.card_names,
+    )
     link: str = option(
         LinkLayer.ETHERNET.value, "what the ports speak (default ethernet)", choices=LINKS
     )
@@ -316,6 +324,11 @@ class ServerOptions:
         "give nothing up when ready: system calls, files and network stay those of the user who "
         "started it, for debuggers",
     )
+
+    @property
+    def cards(self) -> tuple[cards.Card, ...]:
+        """The cards that `card` names, in its order."""
+        return cards.listed(self.card)
 
     @property
     def link_layer(self) -> LinkLayer:

@@ -7,7 +7,6 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -17,18 +16,13 @@ from bluebridge.device.fabric.capture import CapturedFabric
 from bluebridge.device.fabric.faults.stage import FaultRules
 from bluebridge.device.fabric.interface import Fabric
 from bluebridge.device.fabric.local import LocalFabric
-from bluebridge.device.layout import pci as layout
-from bluebridge.device.layout.mlx4 import bar0, uar
-from bluebridge.device.mlx4.board.product import product_of
-from bluebridge.device.mlx4.device import Gateway, Hca
-from bluebridge.device.mlx4.settings.config import HcaConfig
 from bluebridge.device.ntb.shape import TRAINING_SECONDS
-from bluebridge.device.pci.config_space import Bar, Identity, capabilities
 from bluebridge.device.pci.endpoint import Endpoint
 from bluebridge.device.pci.function import Function
 from bluebridge.device.pci.loop import EventLoop
 from bluebridge.device.pyvfio_user import interrupter
 from bluebridge.device.rdma.connected.packet_wire import PacketWire
+from bluebridge.device.server.adapters import MAKINGS, Adapter
 from bluebridge.device.server.bridges import Bridges, Hosts
 from bluebridge.device.server.control import ControlCommands, ControlSocket
 from bluebridge.device.server.networks import NAME, Networks, log_name
@@ -38,25 +32,13 @@ from bluebridge.device.server.settings import HcaSpec, ServerSettings
 from bluebridge.device.server.show_control import ShowCommands
 from bluebridge.device.server.stats import Stats
 from bluebridge.device.server.underlay import Underlay
-from bluebridge.device.show import Tables, hca_tables, kept
+from bluebridge.device.show import Tables, kept
 from bluebridge.device.underlay.tunnel import Tunnel
 
 log = logging.getLogger(__name__)
 
 FLUSH_SECONDS = 0.05
 """Seconds from the first noted event until it and all later ones are written."""
-CONNECTX3 = Identity(
-    layout.VENDOR_MELLANOX,
-    layout.DEVICE_CONNECTX3,
-    layout.CLASS_ETHERNET,
-    layout.VENDOR_MELLANOX,
-    layout.SUBSYSTEM_CONNECTX3,
-)
-IDENTITIES = {
-    LinkLayer.ETHERNET: CONNECTX3,
-    LinkLayer.INFINIBAND: replace(CONNECTX3, class_code=layout.CLASS_INFINIBAND),
-}
-BARS = (Bar(0, bar0.BAR0_SIZE), Bar(2, uar.BAR2_SIZE, prefetchable=True, lines=uar.UAR_AREA_SIZE))
 
 
 class Server:
@@ -81,7 +63,7 @@ class Server:
         """What is to be closed, the newest first."""
         self._open.callback(self.loop.close)
         self._open.callback(events.close)
-        self._hcas: dict[str, Hca] = {}
+        self._hcas: dict[str, Adapter] = {}
         self._functions: dict[str, Tables] = {}
         self._remains: dict[str, Tables] = {}
         self._faults = FaultRules(self.loop.call_later, events)
@@ -112,24 +94,25 @@ class Server:
             raise
 
     def _add(self, spec: HcaSpec) -> None:
-        config = HcaConfig(spec.name, spec.mac, spec.link, self._features, self._network)
-        vectors = bar0.MSIX_VECTORS
-        chain = capabilities(vectors, bar0.MSIX_TABLE_OFFSET, bar0.MSIX_PBA_OFFSET)
-        identity = replace(IDENTITIES[spec.link], device=config.device_id)
-        product = product_of(config)
-        shape = (spec.name, spec.socket, identity, BARS, chain, vectors)
+        making = MAKINGS[spec.card]
+        look = making.shape(spec, self._features)
+        self._events.device(spec.name, spec.card)
+        shape = (spec.name, spec.socket, look.identity, look.bars, look.chain, look.vectors)
         endpoint = (
-            Endpoint(*shape, self.loop, self._events, product)
+            Endpoint(*shape, self.loop, self._events, look.product)
             if self._hosts is None
-            else Function(*shape, self.loop, self._events, self._hosts[spec.name], product=product)
+            else Function(
+                *shape, self.loop, self._events, self._hosts[spec.name], product=look.product
+            )
         )
         self._open.callback(endpoint.close)
         networks = self._networks.of(spec.link, spec.network)
         cables = self._cables(spec, networks)
-        hca = Hca(endpoint, cables, config)
-        endpoint.add_live_word(layout.GATEWAY_DATA, Gateway(hca))
+        hca = making.make(spec, self._features, self._network, endpoint, cables)
+        for offset, word in making.words(hca).items():
+            endpoint.add_live_word(offset, word)
         self._hcas[spec.name] = hca
-        for fabric, cable, port in zip(networks, cables, hca.adapter.ports, strict=True):
+        for fabric, cable, port in zip(networks, cables, hca.ports, strict=False):
             device = log_name(spec.name, port.number)
             link = f"{spec.name}/{port.number}"
             end = cable if isinstance(cable, PacketWire) else port
@@ -138,7 +121,7 @@ class Server:
             if isinstance(cable, PacketWire):
                 self._wires.append(partial(_overrun, link, cable))
         endpoint.plug(hca)
-        self._show(endpoint, hca_tables(hca, endpoint))
+        self._show(endpoint, making.tables(hca, endpoint))
 
     def _join(self, options: ServerOptions) -> None:
         """Put other hosts on the network of the first ports."""

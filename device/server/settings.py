@@ -10,6 +10,7 @@ import argparse
 from dataclasses import dataclass
 from pathlib import Path
 
+from bluebridge.device import cards
 from bluebridge.device.fabric.addresses import LinkLayer
 from bluebridge.device.fabric.settings import NetworkSettings
 from bluebridge.device.mlx4.settings.config import Features
@@ -43,7 +44,7 @@ class FunctionSpec:
 
 @dataclass(frozen=True, slots=True)
 class HcaSpec:
-    """An HCA to serve: its name in the log, its socket, its MAC address, its link layer.
+    """An HCA to serve: its name in the log, its socket, its MAC address, its link layer, its card.
 
     Its ports are on the networks of number `network`: ports of the same number are connected if
     their adapters have the same network number. A NIC is named likewise.
@@ -54,6 +55,7 @@ class HcaSpec:
     mac: bytes
     link: LinkLayer = LinkLayer.ETHERNET
     network: int = 0
+    card: str = cards.DEFAULT
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +106,17 @@ class ServerSettings:
         return [*(each.socket for each in adapters), *(each.socket for each in others)]
 
     def check(self) -> None:
-        """Raise `ValueError` for a NIC without a network, or HCAs with one address."""
+        """Raise `ValueError` for a NIC without a network, HCAs with one address, or wrong options.
+
+        Wrong are those that the card of an HCA does not have.
+        """
+        asked = option_table.changed(self.options)
+        kinds = [cards.CARDS[spec.card] for spec in self.hcas]
+        if reason := cards.objection(kinds, asked):
+            raise ValueError(f"{reason}: leave it out")
+        foreign = [spec for spec in self.hcas if spec.link is not LinkLayer.ETHERNET]
+        if any("link" in cards.CARDS[spec.card].alone for spec in foreign):
+            raise ValueError("--hca: link=infiniband is none of this card: leave it out")
         if self.nics and LinkLayer.ETHERNET not in {spec.link for spec in self.hcas}:
             raise ValueError("--nic needs an HCA on Ethernet: add --hca")
         found: dict[tuple[LinkLayer, int, bytes], str] = {}
@@ -130,6 +142,7 @@ class ServerSettings:
     def _hca_text(self, hca: HcaSpec) -> str:
         text = f"name={hca.name},socket={hca.socket},mac={hca.mac.hex(':')}"
         text += "" if hca.link == self.options.link else f",link={hca.link}"
+        text += "" if hca.card == self.options.cards[0].name else f",card={hca.card}"
         return f"{text},net={hca.network}" if hca.network else text
 
 
@@ -139,9 +152,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--hca",
         action="append",
         default=[],
-        metavar=f"{_FUNCTION}[,mac=MAC][,link=LINK][,net=N]",
-        help="an HCA; without link= its ports speak what --link says; HCAs whose net= (default 0) "
-        "differ are not connected",
+        metavar=f"{_FUNCTION}[,mac=MAC][,link=LINK][,net=N][,card=CARD]",
+        help="an HCA; without link= its ports speak what --link says, without card= it is the "
+        "first of --card; HCAs whose net= (default 0) differ are not connected",
     )
     parser.add_argument(
         "--nic",
@@ -168,9 +181,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def of_arguments(arguments: argparse.Namespace) -> ServerSettings:
     """Make the settings of a parsed command line; raises `ValueError` with one line."""
     options = option_table.of_arguments(ServerOptions, arguments)
-    link = options.link_layer
+    link, card = options.link_layer, options.cards[0].name
     return ServerSettings(
-        tuple(parse_hca(text, number, link) for number, text in enumerate(arguments.hca)),
+        tuple(parse_hca(text, number, link, card) for number, text in enumerate(arguments.hca)),
         tuple(parse_nic(text) for text in arguments.nic),
         tuple(parse_function("--ntb", text) for text in arguments.ntb),
         tuple(parse_function("--dma", text) for text in arguments.dma),
@@ -181,9 +194,11 @@ def of_arguments(arguments: argparse.Namespace) -> ServerSettings:
     )
 
 
-def parse_hca(text: str, number: int = 0, link: LinkLayer = LinkLayer.ETHERNET) -> HcaSpec:
-    """Parse `name=a,socket=PATH[,mac=00:02:c9:…][,link=…][,net=N]`; raises `ValueError`."""
-    values = option_table.pairs("--hca", text, "name", "socket", "mac", "link", "net")
+def parse_hca(
+    text: str, number: int = 0, link: LinkLayer = LinkLayer.ETHERNET, card: str = cards.DEFAULT
+) -> HcaSpec:
+    """Parse `name=a,socket=PATH[,mac=MAC][,link=LINK][,net=N][,card=CARD]`; raises `ValueError`."""
+    values = option_table.pairs("--hca", text, "name", "socket", "mac", "link", "net", "card")
     mac = MAC_PREFIX + bytes((number + 1,))
     if "mac" in values:
         mac = bytes.fromhex(values["mac"].replace(":", ""))
@@ -195,8 +210,11 @@ def parse_hca(text: str, number: int = 0, link: LinkLayer = LinkLayer.ETHERNET) 
     network = values.get("net", "0")
     if not network.isascii() or not network.isdecimal() or int(network) > MAX_NETWORK:
         raise ValueError(f"--hca {text}: net= is a number from 0 to {MAX_NETWORK}")
+    found = values.get("card", card)
+    if found not in cards.CARDS:
+        raise ValueError(f"--hca {text}: card= is {' or '.join(cards.CARDS)}")
     return HcaSpec(
-        values["name"], Path(values["socket"]), mac, LinkLayer(kind), network=int(network)
+        values["name"], Path(values["socket"]), mac, LinkLayer(kind), int(network), found
     )
 
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 
-from bluebridge.device.mlx4.device import Hca
+from bluebridge.device.server.adapters import Adapter
 from bluebridge.device.show import Row, Table, Tables
 
 PAGE_SECONDS = 0.002
@@ -61,7 +61,7 @@ class ShowCommands:
     def __init__(
         self,
         functions: Mapping[str, Tables],
-        hcas: Mapping[str, Hca],
+        hcas: Mapping[str, Adapter],
         last: Mapping[str, Tables] | None = None,
     ) -> None:
         self._functions = functions
@@ -106,7 +106,7 @@ class ShowCommands:
         hca = self._hcas.get(name)
         head: Row = {"name": name, "count": count}
         if hca is not None:
-            head |= {"failed": hca.failed, "initialised": hca.adapter.parameters.initialised}
+            head |= {"failed": hca.failed, "initialised": hca.initialised}
         return head
 
     def _one(self, names: Sequence[str], what: str, text: str) -> list[str]:

@@ -17,6 +17,7 @@ from bluebridge.device.fabric.faults.stage import FaultRules
 from bluebridge.device.fabric.local import LocalFabric
 from bluebridge.device.mlx4.device import Hca
 from bluebridge.device.pci.loop import EventLoop
+from bluebridge.device.server.adapters import Adapter
 
 Samples = list[tuple[dict[str, str], float]]
 
@@ -34,7 +35,7 @@ class Stats:
 
     loop: EventLoop
     networks: Sequence[LocalFabric]
-    hcas: Mapping[str, Hca]
+    hcas: Mapping[str, Adapter]
     faults: FaultRules
 
     def lines(self, words: Sequence[str] = ()) -> list[str]:
@@ -65,12 +66,16 @@ class Stats:
                 port.diagnostics.counts.get(counter, 0),
             )
             for name, hca in self.hcas.items()
-            for port in hca.adapter.ports
+            for port in hca.ports
             for counter, reason in _RETRIES.items()
         ]
 
     def _faults(self) -> Samples:
-        armed = ((name, hca.adapter.faults.taken) for name, hca in self.hcas.items())
+        armed = (
+            (name, hca.adapter.faults.taken)
+            for name, hca in self.hcas.items()
+            if isinstance(hca, Hca)
+        )
         return [
             ({"by": "link_rules"}, self.faults.taken),
             *(({"by": "named_faults", "hca": name}, taken) for name, taken in armed),

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from string import ascii_lowercase
 
+from bluebridge.device import cards
 from bluebridge.device.layout.ntb.models import ALIASING, BY_NAME, DEFAULT, BarSizes, names
 from bluebridge.device.server import option_table
 from bluebridge.device.server.options import (
@@ -24,7 +25,7 @@ from bluebridge.host_tools.lab import lab_options, log_stopper
 from bluebridge.host_tools.lab.config import KERNEL, MAX_GUESTS, MAX_HCAS, NAMES, SIDES
 
 _HARDWARE = (
-    "link", "sm", "ports", "blueflame", "blueflame_size", "pro", "wire", "underlay",
+    "card", "link", "sm", "ports", "blueflame", "blueflame_size", "pro", "wire", "underlay",
     "vni", "ack_timeout_factor", "rnr", "capture", "log_limit"
 )  # fmt: skip
 """The options of the device server that `up` has as well; others are given after `--`."""
@@ -229,6 +230,14 @@ def _objections(o: argparse.Namespace) -> Iterator[tuple[object, str, str]]:
     for asked, word in ((o.ntb, "--ntb"), (o.rtrs, "--rtrs")):
         two = f"leave out --guests, or {word}"
         yield o.guests > 2 and asked, f"{word} is about two guests", two
+    kinds = cards.listed(o.card or cards.DEFAULT)
+    yield len(kinds) > o.guests, f"--card: {len(kinds)} cards for {o.guests} guests", "name fewer"
+    lacking = cards.objection(kinds, option_table.changed(hardware(o)))
+    yield lacking, lacking, "leave it out"
+    if cards.CONNECTX5 in kinds:
+        for asked, word in ((o.rtrs, "--rtrs"), (o.rxe, "--rxe"), (o.host, "--host")):
+            what = f"{word}: the ConnectX-5 has no RDMA yet"
+            yield asked, what, f"leave out --card, or {word}"
     if o.rxe:
         yield from _rxe_objections(o)
     if o.host:

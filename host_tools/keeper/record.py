@@ -13,6 +13,7 @@ from pathlib import Path
 from string import ascii_lowercase
 from typing import TYPE_CHECKING, Any
 
+from bluebridge.device import cards
 from bluebridge.host_tools.errors import listed
 from bluebridge.host_tools.lab import hardware
 from bluebridge.host_tools.lab.roots import runtime_root, state_root
@@ -226,8 +227,9 @@ class Plan:
         if config.has_nic(name):
             found.append("virtio NIC (rdma_rxe)")
         if config.has_hca(name):
-            hcas = "HCA" if config.hcas == 1 else f"{config.hcas} HCAs"
-            found.append(_driven(hcas, config, name, "mlx4"))
+            hcas, card = "HCA" if config.hcas == 1 else f"{config.hcas} HCAs", config.card(name)
+            hcas += "" if card.name == cards.DEFAULT else f" {card.title}"
+            found.append(_driven(hcas, config, name, card.driver))
         if config.bridge:
             found.append(_driven(f"NTB {config.bridge.ntb_model}", config, name, "ntb_netdev"))
             found.append(_driven("DMA engine", config, name, "ioatdma"))

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from bluebridge.host_tools.errors import LabError, Progress
+from bluebridge.device import cards
+from bluebridge.host_tools.errors import LabError, Progress, UsageError
 from bluebridge.host_tools.lab import guest_software
+from bluebridge.host_tools.lab.config import LabConfig
 from bluebridge.host_tools.lab.software import AS_USUAL, GuestSoftware, debian_kernel
 from bluebridge.host_tools.machine import qemu_arguments
 from bluebridge.host_tools.machine.qemu_arguments import Boot, Emulator, GuestSize
@@ -19,6 +21,7 @@ from bluebridge.images.accelerator import accelerator
 from bluebridge.images.artefacts import Artefacts
 from bluebridge.images.cache import HOME
 from bluebridge.images.recipes.guest_archives import (
+    ConnectX5Recipe,
     DebugToolsRecipe,
     DpdkRecipe,
     GuestArchiveRecipe,
@@ -166,6 +169,29 @@ message_libraries = partial(_archive, MessageLibrariesRecipe, "UCX and libfabric
 nfs_archive = partial(_archive, NfsRecipe, "NFS over RDMA")
 debug_archive = partial(_archive, DebugToolsRecipe, "the debugging tools")
 """Return the archive of such programs for guests, fetched if it is not cached."""
+
+
+def card_archives(
+    config: LabConfig, progress: Progress, software: GuestSoftware
+) -> dict[str, Path]:
+    """Return the archives that guests of some cards need, by the name of the card.
+
+    Raises `UsageError` for a kernel of the user's with such a card.
+    """
+    names = {config.card(name).name for name in config.guests if config.has_hca(name)}
+    if cards.CONNECTX5.name not in names:
+        return {}
+    debian = debian_kernel(software.chosen().kernel)
+    if debian is None:
+        raise UsageError(
+            "--card connectx5: its modules come with Debian's kernels only, so far",
+            "leave out --kernel, or `bluebridge kernel use default`",
+        )
+    progress("looking for the modules of the ConnectX-5")
+    with image_errors():
+        artefacts = Artefacts()
+        folder = artefacts.built(artefacts.for_kernel(ConnectX5Recipe, debian))
+    return {cards.CONNECTX5.name: folder / ConnectX5Recipe.archive}
 
 
 @contextlib.contextmanager

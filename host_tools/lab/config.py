@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from bluebridge.device.cards import Card
 from bluebridge.device.server.options import (
     DEFAULTS,
     BridgeOptions,
@@ -156,6 +157,11 @@ class LabConfig:
     def has_nic(self, name: str) -> bool:
         """Whether guest `name` has a virtio NIC with Soft-RoCE (rdma_rxe) in place of HCAs."""
         return name[0] in self.rxe
+
+    def card(self, name: str) -> Card:
+        """Return the card of the HCAs of guest `name`: the last one named is that of all others."""
+        cards = self.options.cards
+        return cards[min(self.names.index(name), len(cards) - 1)]
 
     def has_hca(self, name: str) -> bool:
         """Whether guest `name` has an HCA."""

@@ -13,6 +13,7 @@ from bluebridge.device.layout.ntb.models import BY_NAME
 from bluebridge.host_tools.errors import LabError, Progress
 from bluebridge.host_tools.hosts.host import Host
 from bluebridge.host_tools.lab import root_ports
+from bluebridge.host_tools.lab.artefacts import unpack
 from bluebridge.host_tools.lab.config import NTB_ADDRESSES, LabConfig
 from bluebridge.host_tools.machine.vm import Vm
 
@@ -214,24 +215,30 @@ class GuestDrivers:
     config: LabConfig
     modules: Mapping[str, Path]
     """Folders of modules that the guests get, by the name of the set."""
+    archives: Mapping[str, Path]
+    """Archives of modules that guests with some cards get, by the name of the card."""
     together: RunTogether
     progress: Progress
     detail: Progress
 
     def load(self, machine: Vm) -> None:
-        """Load mlx4 if the kernel is to drive a guest's HCAs, or Soft-RoCE if it has a NIC instead.
+        """Load the kernel's driver if it is to have a guest's HCAs, or Soft-RoCE for a NIC instead.
 
         Sets of modules are copied to the guest.
         """
-        address = self.config.address(machine.name)
+        address, card = self.config.address(machine.name), self.config.card(machine.name)
+        if card.name in self.archives and self.config.has_hca(machine.name):
+            unpack(machine, [self.archives[card.name]])
+            machine.run("depmod -a", timeout=_SECONDS)
+            self.detail(f"guest {machine.name}: has the modules of the {card.title}")
         if self.config.has_nic(machine.name):
             self.progress(f"guest {machine.name}: loading Soft-RoCE")
             machine.run(["bluebridge-rxe", address], timeout=_KERNEL_SECONDS)
             self.detail(f"guest {machine.name}: rxe0 has the NIC, address {address}")
         elif self.config.kernel_drives(machine.name) and self.config.hca:
             self.progress(f"guest {machine.name}: loading the kernel's drivers")
-            machine.run(["bluebridge-mlx4", address], timeout=_KERNEL_SECONDS)
-            self.detail(f"guest {machine.name}: mlx4 has its device, address {address}")
+            machine.run([card.loader, address], timeout=_KERNEL_SECONDS)
+            self.detail(f"guest {machine.name}: {card.driver} has its device, address {address}")
         for name, folder in self.modules.items():
             _install(machine, name, folder)
             self.detail(f"guest {machine.name}: has the modules of {folder.name}")

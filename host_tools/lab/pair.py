@@ -24,6 +24,7 @@ from bluebridge.host_tools.lab import (
     snapshot,
 )
 from bluebridge.host_tools.lab.artefacts import (
+    card_archives,
     device_library,
     ensure_artefacts,
     network_boot_files,
@@ -116,6 +117,7 @@ class Pair:
             "ntb": ntb_modules(self._progress, software) if self.config.bridge else None,
             "rtrs": rtrs_modules(self._progress, software) if self.config.rtrs else None,
         }
+        self._card_archives = card_archives(self.config, self._progress, software)
         self._module_folders = {name: found for name, found in sets.items() if found is not None}
         if self.config.cold:
             return None
@@ -150,7 +152,12 @@ class Pair:
             self.machines.append(machine := self._machine(name))
             stack.callback(machine.stop)
         self._drivers = GuestDrivers(
-            self.config, self._module_folders, self.together, self._progress, self._detail
+            self.config,
+            self._module_folders,
+            self._card_archives,
+            self.together,
+            self._progress,
+            self._detail,
         )
         self._guests = BringUp(
             self.config,

@@ -45,14 +45,14 @@ def hcas(config: LabConfig, ports: Mapping[str, Mapping[int, Path]]) -> tuple[Hc
     except ValueError as error:
         raise UsageError(str(error), f"write {' or '.join(LINKS)}") from None
     found = [
-        (hca_name(guest, number), ports[guest][HCAS[number]], number)
+        (guest, hca_name(guest, number), ports[guest][HCAS[number]], number)
         for number in range(config.hcas if config.hca else 0)
         for guest in config.names
         if config.has_hca(guest)
     ]
     return tuple(
-        HcaSpec(name, path, config.hca_mac(index), link, number)
-        for index, (name, path, number) in enumerate(found)
+        HcaSpec(name, path, config.hca_mac(index), link, number, config.card(guest).name)
+        for index, (guest, name, path, number) in enumerate(found)
     )
 
 

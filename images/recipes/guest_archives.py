@@ -7,15 +7,17 @@ stays small.
 from __future__ import annotations
 
 import inspect
+import io
 import shutil
 import tarfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from bluebridge.images.apt import Packages
-from bluebridge.images.cache import Cache
+from bluebridge.images.cache import Cache, file_digest
 from bluebridge.images.code_digest import code_digest
 from bluebridge.images.recipes.guest import GuestRecipe
+from bluebridge.images.recipes.guest_contents import MODULES
 from bluebridge.images.recipes.kernel import KernelRecipe, ModuleTree
 from bluebridge.images.recipes.recipe import Recipe
 from bluebridge.images.report import run
@@ -40,6 +42,9 @@ _LINKED = (
 """Libraries that testpmd is linked to: drivers of other adapters, too, whose options it knows."""
 _DRIVERS = ("mempool-ring25", "net-mlx4-25", "net-virtio25")
 
+CONNECTX5_MODULES = ("mlx5_core", "mlx5_ib")
+LOADER = Path(__file__).parents[1] / "guest" / "bluebridge-mlx5"
+"""The script that binds a ConnectX-5 to the kernel's driver."""
 LEVEL = 10
 """The level of zstd: a third of the size, in some seconds, once for each guest root."""
 
@@ -169,6 +174,36 @@ class NfsRecipe(GuestArchiveRecipe):
         for path, content in tree.closure(("rpcrdma", "nfsd", "nfsv4")).items():
             (root / modules / path).parent.mkdir(parents=True, exist_ok=True)
             (root / modules / path).write_bytes(content)
+
+
+class ConnectX5Recipe(Recipe):
+    """`connectx5.tar`: modules of a kernel of Debian's for a ConnectX-5, and their loader.
+
+    `depmod` in the guest finds them. Of what these modules depend on, guests have a part anyway.
+    """
+
+    name = "connectx5"
+    archive = "connectx5.tar"
+
+    def __init__(self, cache: Cache, packages: Packages, kernel: KernelRecipe) -> None:
+        super().__init__(cache, packages)
+        self.kernel = kernel
+        self.name = kernel.named(type(self).name)
+
+    def inputs(self) -> Sequence[object]:
+        return [self.kernel.key(), CONNECTX5_MODULES, MODULES, file_digest(LOADER)]
+
+    def build(self, folder: Path) -> None:
+        tree = ModuleTree(self.kernel.modules())
+        present = tree.closure(name for name in MODULES if name in tree)
+        modules = Path("usr/lib/modules") / self.kernel.release()
+        with tarfile.open(folder / self.archive, "w") as archive:
+            archive.add(LOADER, f"usr/sbin/{LOADER.name}")
+            for path, content in tree.closure(CONNECTX5_MODULES).items():
+                if path not in present:
+                    entry = tarfile.TarInfo(str(modules / path))
+                    entry.size = len(content)
+                    archive.addfile(entry, io.BytesIO(content))
 
 
 class BootFilesRecipe(Recipe):

@@ -8,14 +8,14 @@ from bluebridge.device.layout import pci
 from bluebridge.device.layout.mlx4 import bar0
 from bluebridge.device.layout.ntb import gen1 as gen1_layout
 from bluebridge.device.pci.config_space import capabilities, compose
-from bluebridge.device.server.process import BARS, CONNECTX3
+from bluebridge.device.server.adapters import CONNECTX3, CONNECTX3_BARS
 from bluebridge.host_tools.analyzer.decode import config_text
 
 HCA = capabilities(32, bar0.MSIX_TABLE_OFFSET, bar0.MSIX_PBA_OFFSET)
 
 
 def test_every_function_has_its_capabilities_where_the_table_says() -> None:
-    config = compose(CONNECTX3, BARS, HCA)
+    config = compose(CONNECTX3, CONNECTX3_BARS, HCA)
     found, offset = [], pci.HEADER.get(config.data, "capabilities")
     while offset:
         found.append((offset, config.data[offset]))

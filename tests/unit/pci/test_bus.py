@@ -18,8 +18,8 @@ from bluebridge.device.pci.config_space import (
 )
 from bluebridge.device.pci.host import Host
 from bluebridge.device.pci.memory import GuestMemory
-from bluebridge.device.server.process import BARS as HCA_BARS
-from bluebridge.device.server.process import CONNECTX3
+from bluebridge.device.server.adapters import CONNECTX3
+from bluebridge.device.server.adapters import CONNECTX3_BARS as HCA_BARS
 from tests.models.fake_bus import FakeFunction
 
 

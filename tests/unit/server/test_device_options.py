@@ -288,7 +288,7 @@ def test_a_server_reads_the_settings_that_were_written() -> None:
     assert _settings(ServerSettings().words()) == ServerSettings()
     assert _settings([*wanted.words(), "--no-log"]) == replace(wanted, log=None)
     infiniband = ServerSettings(
-        (replace(a, link=LinkLayer.INFINIBAND),), options=ServerOptions("infiniband")
+        (replace(a, link=LinkLayer.INFINIBAND),), options=ServerOptions(link="infiniband")
     )
     assert _settings(infiniband.words()) == infiniband
     assert "link=" not in " ".join(infiniband.words())
