@@ -10,6 +10,7 @@ Rules: Linux `core/cmd.c: cmd_work_handler, mlx5_cmd_comp_handler, verify_block_
 from __future__ import annotations
 
 import logging
+import re
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -55,6 +56,7 @@ TURN_NS: Final = 2_000_000
 _LAST: Final = ENTRY.size - 1
 _CONTROL: Final = 0x230
 """Offset of what is behind the data of a mailbox."""
+_NUMBERS: Final = re.compile(r"0x[0-9a-f]+|\d+")
 _BEFORE: Final = {Stage.ENABLED: "ENABLE_HCA", Stage.INITIALISED: "INIT_HCA"}
 
 
@@ -341,4 +343,4 @@ def _objects(opcode: int, data: bytes, output: bytearray, status: Status) -> str
 
 def syndrome_of(reason: str) -> int:
     """Return 32 bits that are the same for reasons which differ in numbers only."""
-    return crc32("".join(letter for letter in reason if not letter.isdigit()).encode())
+    return crc32(_NUMBERS.sub("", reason).encode())

@@ -1,0 +1,273 @@
+"""The command queue of a ConnectX-5: entries, mailboxes, order, what is not as it must be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import reduce
+from operator import xor
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bluebridge.device.layout.events import Fact
+from bluebridge.device.layout.mlx5 import caps
+from bluebridge.device.layout.mlx5.caps import CapGroup
+from bluebridge.device.layout.mlx5.commands import (
+    ENTRY,
+    INPUT,
+    MAILBOX,
+    Delivery,
+    Opcode,
+    Status,
+    name_of,
+)
+from bluebridge.device.layout.mlx5.event_queues import COMMAND_EQE, EventType
+from bluebridge.device.mlx5.adapter import Adapter
+from bluebridge.device.mlx5.commands import queue
+from bluebridge.device.mlx5.commands.command import Rule
+from bluebridge.device.mlx5.commands.table import RULES
+from bluebridge.device.mlx5.settings.capabilities import MOST
+from tests.models.mlx5_driver import Mlx5Driver
+
+CAP_OUTPUT = 0x10 + caps.GROUP_BYTES
+
+
+@pytest.fixture
+def driver() -> Mlx5Driver:
+    """A started adapter."""
+    return Mlx5Driver().start()
+
+
+def inputs(opcode: int, length: int = 16, op_mod: int = 0) -> bytes:
+    """An input of this length."""
+    return bytes(INPUT.pack(opcode=opcode, op_mod=op_mod)).ljust(length, b"\0")
+
+
+def facts(driver: Mlx5Driver) -> list[tuple[str, str]]:
+    """Names and statuses of the commands in the log."""
+    return [(fact["name"], fact["status"]) for fact in driver.host.facts(Fact.FIRMWARE_COMMAND)]
+
+
+def test_an_output_goes_through_all_its_mailboxes(driver: Mlx5Driver) -> None:
+    op_mod = 2 * CapGroup.GENERAL
+    answer = driver.command(Opcode.QUERY_HCA_CAP, op_mod=op_mod, output=CAP_OUTPUT)
+    assert answer.output[0x10:] == MOST[CapGroup.GENERAL]
+
+
+def test_an_output_is_no_longer_than_software_wants(driver: Mlx5Driver) -> None:
+    _, taken = driver.write_entry(0, inputs(Opcode.QUERY_HCA_CAP), 0x10 + 0x100)
+    driver.ring(1)
+    whole = MOST[CapGroup.GENERAL]
+    assert driver.host.peek(taken[0], 0x100) == whole[:0x100]
+    assert not any(driver.host.peek(taken[0] + 0x100, 0x100))
+
+
+def test_an_input_comes_through_all_its_mailboxes(driver: Mlx5Driver) -> None:
+    answer = Mlx5Driver()
+    answer.set_queue()
+    answer.command(Opcode.ENABLE_HCA)
+    wanted = bytearray(MOST[CapGroup.GENERAL])
+    caps.GENERAL.set(wanted, "log_max_qp", 11)
+    wanted[-1] = 0x5A
+    done = answer.command(Opcode.SET_HCA_CAP, bytes(8) + bytes(wanted))
+    now = answer.command(Opcode.QUERY_HCA_CAP, op_mod=1, output=CAP_OUTPUT)
+    assert done.status is Status.OK
+    assert now.output[0x10:] == wanted
+
+
+def test_a_done_entry_is_signed(driver: Mlx5Driver) -> None:
+    driver.command(Opcode.QUERY_ISSI, output=0x70)
+    assert reduce(xor, driver.entry(0)) == 0xFF
+
+
+def test_one_doorbell_has_many_entries_carried_out(driver: Mlx5Driver) -> None:
+    for slot in (0, 7, 31):
+        driver.write_entry(slot, inputs(Opcode.ALLOC_UAR), 16)
+    driver.ring(1 << 0 | 1 << 7 | 1 << 31)
+    driver.host.run()
+    numbers = {driver.answer(slot, [], 16).number for slot in (0, 7, 31)}
+    assert len(numbers) == 3
+
+
+def test_an_entry_of_software_is_left_alone(driver: Mlx5Driver) -> None:
+    driver.write_entry(0, inputs(Opcode.ALLOC_UAR), 16)
+    entry = bytearray(driver.entry(0))
+    ENTRY.set(entry, "owner", 0)
+    driver.host.poke(driver.entry_address(0), entry)
+    driver.ring(1)
+    assert driver.entry(0) == entry
+    assert driver.host.facts(Fact.COMMAND_LOST)
+
+
+def test_unknown_commands_are_refused_and_stand_in_the_log_by_number(driver: Mlx5Driver) -> None:
+    answer = driver.command(0xABC)
+    assert (answer.status, answer.delivery) == (Status.BAD_OP, Delivery.OK)
+    assert facts(driver)[-1] == ("0xabc", "BAD_OP")
+
+
+def test_each_kind_of_refusal_has_a_syndrome_of_its_own(driver: Mlx5Driver) -> None:
+    first = driver.numbered(Opcode.DESTROY_EQ, 9)
+    again = driver.numbered(Opcode.DESTROY_EQ, 11)
+    other = driver.numbered(Opcode.DEALLOC_UAR, 9)
+    assert first.syndrome == again.syndrome != 0
+    assert other.syndrome not in (0, first.syndrome)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "delivery"),
+    [
+        ("type", 6, Delivery.DESCRIPTOR),
+        ("input_length", 15, Delivery.IN_LENGTH),
+        ("input_length", 0xFFFFFFFF, Delivery.IN_LENGTH),
+        ("output_length", 7, Delivery.OUT_LENGTH),
+        ("output_length", 0xFFFFFFFF, Delivery.OUT_LENGTH),
+        ("input_mailbox", 0, Delivery.IN_POINTER),
+        ("input_mailbox", 1 << 63, Delivery.IN_POINTER),
+        ("output_mailbox", 0xFFFFFFFFFFFFF000, Delivery.OUT_POINTER),
+        ("token", 99, Delivery.TOKEN),
+    ],
+)
+def test_entries_that_lie_are_not_carried_out(
+    driver: Mlx5Driver, field: str, value: int, delivery: Delivery
+) -> None:
+    driver.write_entry(0, inputs(Opcode.QUERY_HCA_CAP, 600), CAP_OUTPUT)
+    entry = bytearray(driver.entry(0))
+    ENTRY.set(entry, field, value)
+    driver.host.poke(driver.entry_address(0), entry)
+    driver.ring(1)
+    driver.host.run()
+    assert driver.answer(0, [], 16).delivery is delivery
+    assert driver.command(Opcode.QUERY_ISSI, output=0x70).status is Status.OK
+
+
+def test_a_chain_that_loops_ends_at_the_first_wrong_number(driver: Mlx5Driver) -> None:
+    given, _ = driver.write_entry(0, inputs(Opcode.SET_HCA_CAP, 1 << 20), 16)
+    block = bytearray(driver.host.peek(given[0], MAILBOX.size))
+    MAILBOX.set(block, "next", given[0])
+    driver.host.poke(given[0], block)
+    driver.ring(1)
+    assert driver.answer(0, [], 16).delivery is Delivery.BLOCK_NUMBER
+
+
+def test_an_output_chain_that_loops_ends_too(driver: Mlx5Driver) -> None:
+    _, taken = driver.write_entry(0, inputs(Opcode.QUERY_HCA_CAP), CAP_OUTPUT)
+    block = bytearray(driver.host.peek(taken[0], MAILBOX.size))
+    MAILBOX.set(block, "next", taken[0])
+    driver.host.poke(taken[0], block)
+    driver.ring(1)
+    assert driver.answer(0, [], 16).delivery is Delivery.BLOCK_NUMBER
+
+
+def test_a_queue_outside_of_memory_hangs_nobody(driver: Mlx5Driver) -> None:
+    driver.queue = 1 << 50
+    driver.set_queue()
+    driver.ring(0xFFFFFFFF)
+    driver.host.run()
+    assert len(driver.host.facts(Fact.COMMAND_LOST)) == 32
+
+
+def test_no_command_but_one_works_before_that(driver: Mlx5Driver) -> None:
+    fresh = Mlx5Driver()
+    fresh.set_queue()
+    assert fresh.command(Opcode.QUERY_ISSI, output=0x70).status is Status.BAD_SYS_STATE
+    assert fresh.command(Opcode.ENABLE_HCA).status is Status.OK
+    assert fresh.command(Opcode.QUERY_ISSI, output=0x70).status is Status.OK
+    assert fresh.command(Opcode.ALLOC_UAR).status is Status.BAD_SYS_STATE
+
+
+def test_an_input_that_is_too_short_is_refused(driver: Mlx5Driver) -> None:
+    assert driver.run(inputs(Opcode.CREATE_EQ, 64)).status is Status.BAD_INP_LEN
+
+
+def test_a_command_is_told_by_an_event_and_by_its_entry(driver: Mlx5Driver) -> None:
+    ring = driver.create_eq(8, 0, 1 << EventType.COMMAND)
+    driver.host.take_interrupts()
+    driver.run(inputs(Opcode.ALLOC_UAR), slot=5)
+    (entry,) = driver.poll_eq(ring)
+    assert COMMAND_EQE.get(entry, "slots") == 1 << 5
+    assert driver.host.take_interrupts() == [0]
+
+
+def test_the_command_that_makes_the_event_queue_is_not_told_by_it(driver: Mlx5Driver) -> None:
+    ring = driver.create_eq(8, 0, 1 << EventType.COMMAND)
+    assert driver.poll_eq(ring) == []
+
+
+def test_commands_that_take_long_have_others_in_between(
+    driver: Mlx5Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns: list[str] = []
+
+    def slow(adapter: Adapter, data: bytes) -> Iterator[bytes]:
+        for step in range(3):
+            turns.append(f"step {step}")
+            yield bytes(8) + step.to_bytes(4, "big")
+
+    monkeypatch.setattr(queue, "TURN_NS", -1)
+    monkeypatch.setitem(RULES, 0xFF0, Rule(slow))
+    driver.write_entry(0, inputs(0xFF0), 16)
+    driver.ring(1)
+    turns.append("other work")
+    driver.host.run()
+    assert turns[-1] != "other work" and "other work" in turns
+    assert driver.answer(0, [], 16).number == 2
+
+
+def test_a_reset_forgets_commands_under_way(
+    driver: Mlx5Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slow(adapter: Adapter, data: bytes) -> Iterator[bytes]:
+        yield b""
+        yield b""
+
+    monkeypatch.setattr(queue, "TURN_NS", -1)
+    monkeypatch.setitem(RULES, 0xFF0, Rule(slow))
+    driver.write_entry(0, inputs(0xFF0), 16)
+    driver.ring(1)
+    driver.hca.reset()
+    driver.host.run()
+    assert ENTRY.get(driver.entry(0), "owner") == 1
+
+
+def test_a_failure_of_the_device_ends_that_command_only(
+    driver: Mlx5Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(adapter: Adapter, data: bytes) -> bytes:
+        raise ZeroDivisionError("planted")
+
+    monkeypatch.setitem(RULES, 0xFF0, Rule(broken))
+    assert driver.command(0xFF0).status is Status.INTERNAL_ERR
+    assert driver.command(Opcode.QUERY_ISSI, output=0x70).status is Status.OK
+
+
+def test_the_log_names_the_object_of_a_command(driver: Mlx5Driver) -> None:
+    ring = driver.create_eq(8, 0, 0)
+    driver.numbered(Opcode.DESTROY_EQ, ring.eqn)
+    made, gone = driver.host.facts(Fact.FIRMWARE_COMMAND)[-2:]
+    assert (made["name"], made["objects"]) == ("CREATE_EQ", f"eqn={ring.eqn:#x}")
+    assert (gone["name"], gone["objects"]) == ("DESTROY_EQ", f"eqn={ring.eqn:#x}")
+
+
+def test_names_are_those_of_the_driver() -> None:
+    assert name_of(Opcode.TOERR_QP) == "2ERR_QP"
+    assert name_of(0x107) == "QUERY_PAGES"
+
+
+@given(st.binary(min_size=64, max_size=64), st.binary(max_size=600))
+def test_no_entry_escapes_as_an_exception(entry: bytes, mailbox: bytes) -> None:
+    driver = Mlx5Driver(memory=1 << 20).start()
+    place = driver.host.allocate(4096)
+    driver.host.poke(place, mailbox)
+    data = bytearray(entry)
+    ENTRY.set(data, "type", 7)
+    ENTRY.set(data, "owner", 1)
+    ENTRY.set(data, "input_mailbox", place)
+    ENTRY.set(data, "output_mailbox", place)
+    driver.host.poke(driver.entry_address(0), data)
+    driver.ring(1)
+    driver.host.run()
+    if driver.read32(0x14) >> 8 & 7 == 0:
+        assert not ENTRY.get(driver.entry(0), "owner")
+    told = driver.host.facts(Fact.FIRMWARE_COMMAND)[-1]
+    assert told["status"] != Status.INTERNAL_ERR.name
