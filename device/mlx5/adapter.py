@@ -6,6 +6,7 @@ from enum import IntEnum
 
 from bluebridge.device.fabric.interface import Fabric
 from bluebridge.device.layout.mlx5.init_segment import MSIX_VECTORS
+from bluebridge.device.mlx5.objects.objects import Objects
 from bluebridge.device.mlx5.registers.doorbells import Doorbells
 from bluebridge.device.mlx5.rings.event_queues import EventQueues
 from bluebridge.device.mlx5.rings.page_lists import PageLists
@@ -44,10 +45,12 @@ class Adapter:
         self.pages = PageLists(bus)
         self.eqs = EventQueues(bus, self.pages, MSIX_VECTORS)
         self.doorbells = Doorbells(self.eqs)
+        self.objects = Objects(bus, fabric, config, self.pages, self.eqs)
+        self.doorbells.arm = self.objects.cqs.doorbell
+        self.doorbells.ring = self.objects.doorbell
         self.given_pages: set[int] = set()
         """Addresses of pages that a driver lent (MANAGE_PAGES)."""
-        self.ports: tuple[Port, ...] = ()
-        self._fabric = fabric
+        self.ports: tuple[Port, ...] = (self.objects.port,)
 
     @property
     def initialised(self) -> bool:
@@ -57,6 +60,7 @@ class Adapter:
     def clear(self) -> None:
         """Forget every object, as TEARDOWN_HCA does: no DMA and no interrupt from now on."""
         self.stage = min(self.stage, Stage.ENABLED)
+        self.objects.reset()
         self.eqs.reset()
         self.doorbells.reset()
         self.pages.reset()
@@ -73,3 +77,4 @@ class Adapter:
     def leave(self) -> None:
         """Forget every object and leave the fabric for good."""
         self.reset()
+        self.objects.leave()

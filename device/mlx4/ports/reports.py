@@ -30,10 +30,6 @@ from bluebridge.device.layout.mlx4.ports import (
     IF_COUNTER,
     MAX_CABLE_PAGE,
     MAX_CABLE_READ,
-    QSFP_BASE_SUM,
-    QSFP_EEPROM,
-    QSFP_EXTENDED_SUM,
-    QSFP_PLUS,
     SET_PORT_IB,
     CableStatus,
     LinkMode,
@@ -41,6 +37,7 @@ from bluebridge.device.layout.mlx4.ports import (
 from bluebridge.device.mlx4.rings.event_queues import EventQueues
 from bluebridge.device.mlx4.settings.capabilities import MAX_MTU
 from bluebridge.device.mlx4.settings.parameters import CommandError
+from bluebridge.device.rdma.ports.cable import EEPROM
 from bluebridge.device.rdma.ports.counters import FrameCounters, InterfaceCounter
 from bluebridge.device.rdma.ports.face import PortEvents
 from bluebridge.device.rdma.ports.flow_control import FlowControl
@@ -57,9 +54,6 @@ ACCEPTED_VLS: Final = {1: 1, 2: 2, 4: 3, 8: 4}
 LINK_MODES: Final = int(LinkMode.CR4_40G | LinkMode.CR_10G)
 
 _NARROW: Final = 0xFFFFFFFF
-
-CR4_40G: Final = 1 << 3
-COPPER: Final = 0xA0
 
 ALL_ENTRIES: Final = 0xFFFFFFFF
 _PORT_INFO_EVENTS: Final = (
@@ -182,26 +176,6 @@ class CableError(Exception):
     def __init__(self, status: CableStatus) -> None:
         super().__init__(status.name)
         self.status = status
-
-
-def _text(text: str, width: int) -> bytes:
-    return text.encode("ascii").ljust(width)
-
-
-def _memory() -> bytes:
-    memory = QSFP_EEPROM.pack(
-        identifier=QSFP_PLUS, revision=7, flat=1, no_interrupt=1, upper_identifier=QSFP_PLUS,
-        connector=0x23, ethernet=CR4_40G, encoding=5, bit_rate=103, copper_length=1,
-        technology=COPPER, vendor=_text("bluebridge", 16), part_number=_text("BB-QSFP-CU1M", 16),
-        part_revision=_text("A", 2), attenuation_2500=3, attenuation_5000=5,
-        serial_number=_text("BB000001", 16), date=_text("250101", 8),
-    )  # fmt: skip
-    for name, covered in (("base_sum", QSFP_BASE_SUM), ("extended_sum", QSFP_EXTENDED_SUM)):
-        QSFP_EEPROM.set(memory, name, sum(memory[position] for position in covered) & 0xFF)
-    return bytes(memory)
-
-
-EEPROM: Final = _memory()
 
 
 def read_cable(request: bytes, *, present: bool) -> bytes:

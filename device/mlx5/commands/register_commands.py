@@ -9,14 +9,14 @@ from __future__ import annotations
 from bluebridge.device.layout.mlx5.commands import Opcode, Status
 from bluebridge.device.layout.mlx5.device_commands import ACCESS_REG, REGISTER_READ, REGISTER_WRITE
 from bluebridge.device.mlx5.adapter import Adapter, Stage
-from bluebridge.device.mlx5.commands import management_registers
+from bluebridge.device.mlx5.commands import management_registers, port_commands
 from bluebridge.device.mlx5.commands.access_register import Access
 from bluebridge.device.mlx5.commands.command import Rule
 from bluebridge.device.mlx5.settings.refused import Refused
 
 MOST_BYTES = 4096
 
-REGISTERS: dict[int, Access] = {**management_registers.REGISTERS}
+REGISTERS: dict[int, Access] = {**management_registers.REGISTERS, **port_commands.REGISTERS}
 """What reads and writes of a register do, by its number."""
 
 

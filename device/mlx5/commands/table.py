@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
-from bluebridge.device.mlx5.commands import device_commands, event_commands, register_commands
+from bluebridge.device.mlx5.commands import (
+    device_commands,
+    event_commands,
+    flow_commands,
+    interface_commands,
+    object_commands,
+    port_commands,
+    queue_commands,
+    register_commands,
+)
 from bluebridge.device.mlx5.commands.command import Rule
 
 RULES: dict[int, Rule] = {
     **device_commands.RULES,
     **event_commands.RULES,
     **register_commands.RULES,
+    **object_commands.RULES,
+    **queue_commands.RULES,
+    **interface_commands.RULES,
+    **flow_commands.RULES,
+    **port_commands.RULES,
 }

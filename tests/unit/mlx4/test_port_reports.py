@@ -20,15 +20,12 @@ from bluebridge.device.layout.mlx4.ports import (
     PTYS,
     PTYS_ETHERNET,
     PTYS_ID,
-    QSFP_BASE_SUM,
-    QSFP_EEPROM,
-    QSFP_EXTENDED_SUM,
-    QSFP_PLUS,
     CableStatus,
     LinkMode,
 )
 from bluebridge.device.layout.net.ethernet import HEADER_SIZE, MIN_FRAME
 from bluebridge.device.layout.net.roce import AETH, BTH_SIZE, GRH_SIZE, ICRC_SIZE, RETH
+from bluebridge.device.layout.qsfp import QSFP_BASE_SUM, QSFP_EEPROM, QSFP_EXTENDED_SUM, QSFP_PLUS
 from bluebridge.device.mlx4.settings.capabilities import INTERFACE_COUNTERS
 from tests.models.hca_driver import Driver
 from tests.models.packet_pair import PacketPair

@@ -1,0 +1,99 @@
+"""Work queue entries: control segment, then segments by opcode (include/linux/mlx5/qp.h)."""
+
+from __future__ import annotations
+
+from enum import IntEnum, IntFlag
+from typing import Final
+
+from bluebridge.device.layout.fields import Struct, bits, u8, u16, u32, u64
+
+BLOCK_BYTES: Final = 64
+"""Bytes that send queues and their counters count."""
+SEGMENT_BYTES: Final = 16
+
+
+class SendOpcode(IntEnum):
+    """The opcode in bits 7:0 of the control segment, which completions repeat."""
+
+    NOP = 0x00
+    SEND_INVAL = 0x01
+    RDMA_WRITE = 0x08
+    RDMA_WRITE_IMM = 0x09
+    SEND = 0x0A
+    SEND_IMM = 0x0B
+    LSO = 0x0E
+    RDMA_READ = 0x10
+    ATOMIC_CS = 0x11
+    ATOMIC_FA = 0x12
+    ATOMIC_MASKED_CS = 0x14
+    ATOMIC_MASKED_FA = 0x15
+    UMR = 0x25
+
+
+class EthernetFlag(IntFlag):
+    """Checksums that the device computes (inc/qp.h: MLX5_ETH_WQE_L3_CSUM)."""
+
+    L3_INNER = 1 << 4
+    L4_INNER = 1 << 5
+    L3 = 1 << 6
+    L4 = 1 << 7
+
+
+CQE_REQUEST: Final = 2 << 2
+"""Of the flags: a completion for success, too; its lower bit asks for an event."""
+SOLICITED: Final = 1 << 1
+DS_MASK: Final = 0x3F
+INLINE: Final = 1 << 31
+INVALID_LKEY: Final = 0x100
+"""The key of the data segment that ends a receive list."""
+INSERT_VLAN: Final = 1 << 15
+SERVICE_VLAN: Final = 1 << 0
+INLINE_HEADER_MASK: Final = 0x3FF
+INLINE_HEADER_START: Final = 2
+"""Bytes of the inline header that the Ethernet segment itself holds."""
+
+CTRL = Struct(
+    "CTRL",
+    SEGMENT_BYTES,
+    bits("opcode_modifier", 0x00, 4, 31, 24),
+    bits("index", 0x00, 4, 23, 8, "of its first block"),
+    bits("opcode", 0x00, 4, 7, 0, "SendOpcode"),
+    bits("qpn", 0x04, 4, 31, 8, "QP or SQ"),
+    bits("ds", 0x04, 4, 5, 0, "size in 16-byte units, this segment included"),
+    u8("signature", 0x08),
+    bits("fence", 0x0B, 1, 7, 5),
+    bits("cqe", 0x0B, 1, 3, 2, "2 = completion, 3 = and event; 0 only for errors"),
+    bits("solicited", 0x0B, 1, 1),
+    u32("immediate", 0x0C, "immediate data, a key, or the number of a TIS"),
+    source="inc/qp.h: struct mlx5_wqe_ctrl_seg",
+)
+ETHERNET = Struct(
+    "ETHERNET",
+    SEGMENT_BYTES,
+    u8("checksums", 0x04, "EthernetFlag"),
+    u16("mss", 0x06, "payload bytes of each frame but the last of a large send"),
+    u32("metadata", 0x08),
+    bits("insert_vlan", 0x0C, 2, 15, doc="the next word is a tag, not inline bytes"),
+    bits("service_vlan", 0x0C, 2, 0, doc="with insert_vlan: of 802.1ad"),
+    bits("inline_size", 0x0C, 2, 9, 0, "bytes of headers that follow from 0x0e on"),
+    u16("vlan", 0x0E, "tag to insert"),
+    source="inc/qp.h: struct mlx5_wqe_eth_seg",
+)
+DATA = Struct(
+    "DATA",
+    SEGMENT_BYTES,
+    u32("byte_count", 0x00, "bytes; bit 31 set means inline data"),
+    u32("lkey", 0x04, "local key; 0x100 ends a receive list"),
+    u64("va", 0x08, "local address"),
+    source="inc/qp.h: struct mlx5_wqe_data_seg",
+)
+SEND_DOORBELL = Struct(
+    "SEND_DOORBELL",
+    8,
+    bits("index", 0x00, 4, 23, 8, "of the last entry that was posted"),
+    bits("opcode", 0x00, 4, 7, 0),
+    bits("qpn", 0x04, 4, 31, 8),
+    bits("ds", 0x04, 4, 5, 0),
+    doc="The first 8 bytes of the last entry; how far to go is in the doorbell record.",
+    source="core/en/txrx.h: mlx5e_notify_hw",
+)

@@ -1,0 +1,113 @@
+"""Commands on the interfaces of send and receive (TIS, TIR) and tables of RQs."""
+
+from __future__ import annotations
+
+from struct import unpack
+
+from bluebridge.device.layout.mlx5.commands import Opcode, Status
+from bluebridge.device.layout.mlx5.contexts import RQTC, TIRC, TISC
+from bluebridge.device.layout.mlx5.objects import CONTEXT, MODIFY_QUEUE, TirField
+from bluebridge.device.mlx5.adapter import Adapter
+from bluebridge.device.mlx5.commands.command import Rule, number_of, numbered
+from bluebridge.device.mlx5.settings.refused import Refused
+
+
+def create_tis(adapter: Adapter, data: bytes) -> bytes:
+    """Make a TIS, and return its number."""
+    return numbered(adapter.objects.create_tis(data[CONTEXT : CONTEXT + TISC.size]))
+
+
+def modify_tis(adapter: Adapter, data: bytes) -> bytes:
+    """Take other attributes of a TIS, none of which matters to a port without priorities."""
+    adapter.objects.tis(number_of(data))
+    return b""
+
+
+def query_tis(adapter: Adapter, data: bytes) -> bytes:
+    """Return the context of a TIS."""
+    return bytes(CONTEXT) + adapter.objects.tis(number_of(data))
+
+
+def destroy_tis(adapter: Adapter, data: bytes) -> bytes:
+    """Destroy a TIS."""
+    adapter.objects.destroy_tis(number_of(data))
+    return b""
+
+
+def create_tir(adapter: Adapter, data: bytes) -> bytes:
+    """Make a TIR, and return its number."""
+    return numbered(adapter.objects.create_tir(data[CONTEXT : CONTEXT + TIRC.size]))
+
+
+def modify_tir(adapter: Adapter, data: bytes) -> bytes:
+    """Change what a TIR hashes, and which own frames it takes."""
+    tir = adapter.objects.tir(number_of(data))
+    fields, context = MODIFY_QUEUE.get(data, "fields"), data[CONTEXT : CONTEXT + TIRC.size]
+    if fields & TirField.HASH:
+        tir.load_hash(context)
+    if fields & TirField.LOOPBACK:
+        tir.set_loopback(TIRC.get(context, "loopback"))
+    return b""
+
+
+def query_tir(adapter: Adapter, data: bytes) -> bytes:
+    """Return the context of a TIR."""
+    return bytes(CONTEXT) + bytes(adapter.objects.tir(number_of(data)).context)
+
+
+def destroy_tir(adapter: Adapter, data: bytes) -> bytes:
+    """Destroy a TIR."""
+    adapter.objects.destroy_tir(number_of(data))
+    return b""
+
+
+def _queues(data: bytes) -> list[int]:
+    """Return the list of RQs in a command on an RQT."""
+    count = RQTC.get(data, "actual_size", CONTEXT)
+    listed = data[CONTEXT + RQTC.size :][: 4 * count]
+    if len(listed) < 4 * count:
+        raise Refused(Status.BAD_INP_LEN, f"{len(listed) // 4} queues of {count}")
+    return [number & 0xFFFFFF for number in unpack(f">{count}I", listed)]
+
+
+def create_rqt(adapter: Adapter, data: bytes) -> bytes:
+    """Make a table of RQs, and return its number."""
+    return numbered(adapter.objects.create_queue_table(_queues(data)))
+
+
+def modify_rqt(adapter: Adapter, data: bytes) -> bytes:
+    """Replace the queues of a table."""
+    table, queues = adapter.objects.queue_table(number_of(data)), _queues(data)
+    adapter.objects.check_queues(queues)
+    table.queues = queues
+    return b""
+
+
+def query_rqt(adapter: Adapter, data: bytes) -> bytes:
+    """Return the context of a table of RQs, with their numbers."""
+    queues = adapter.objects.queue_table(number_of(data)).queues
+    context = RQTC.pack(max_size=len(queues), actual_size=len(queues))
+    listed = b"".join(number.to_bytes(4, "big") for number in queues)
+    return bytes(CONTEXT) + bytes(context) + listed
+
+
+def destroy_rqt(adapter: Adapter, data: bytes) -> bytes:
+    """Destroy a table of RQs."""
+    adapter.objects.destroy_queue_table(number_of(data))
+    return b""
+
+
+RULES: dict[int, Rule] = {
+    Opcode.CREATE_TIS: Rule(create_tis, CONTEXT + TISC.size),
+    Opcode.MODIFY_TIS: Rule(modify_tis),
+    Opcode.QUERY_TIS: Rule(query_tis),
+    Opcode.DESTROY_TIS: Rule(destroy_tis),
+    Opcode.CREATE_TIR: Rule(create_tir, CONTEXT + TIRC.size),
+    Opcode.MODIFY_TIR: Rule(modify_tir, CONTEXT + TIRC.size),
+    Opcode.QUERY_TIR: Rule(query_tir),
+    Opcode.DESTROY_TIR: Rule(destroy_tir),
+    Opcode.CREATE_RQT: Rule(create_rqt, CONTEXT + RQTC.size),
+    Opcode.MODIFY_RQT: Rule(modify_rqt, CONTEXT + RQTC.size),
+    Opcode.QUERY_RQT: Rule(query_rqt),
+    Opcode.DESTROY_RQT: Rule(destroy_rqt),
+}

@@ -1,0 +1,93 @@
+"""Commands on protection and transport domains, keys, and sets of counters."""
+
+from __future__ import annotations
+
+from bluebridge.device.layout.mlx5.commands import Opcode
+from bluebridge.device.layout.mlx5.contexts import MKC
+from bluebridge.device.layout.mlx5.objects import (
+    CREATE_MKEY,
+    ENTRY,
+    LIST,
+    Q_COUNTERS,
+    QUERY_Q_COUNTER,
+)
+from bluebridge.device.mlx5.adapter import Adapter
+from bluebridge.device.mlx5.commands.command import Rule, number_of, numbered
+
+
+def alloc_pd(adapter: Adapter, data: bytes) -> bytes:
+    """Return the number of a protection domain."""
+    return numbered(adapter.objects.pds.take())
+
+
+def dealloc_pd(adapter: Adapter, data: bytes) -> bytes:
+    """Free a protection domain."""
+    adapter.objects.pds.free(number_of(data))
+    return b""
+
+
+def alloc_domain(adapter: Adapter, data: bytes) -> bytes:
+    """Return the number of a transport domain."""
+    return numbered(adapter.objects.domains.take())
+
+
+def dealloc_domain(adapter: Adapter, data: bytes) -> bytes:
+    """Free a transport domain."""
+    adapter.objects.domains.free(number_of(data))
+    return b""
+
+
+def create_mkey(adapter: Adapter, data: bytes) -> bytes:
+    """Make a memory key, and return its index."""
+    context = data[ENTRY : ENTRY + MKC.size]
+    translations = CREATE_MKEY.get(data, "translations")
+    return numbered(adapter.objects.keys.create(context, data[LIST:], translations))
+
+
+def query_mkey(adapter: Adapter, data: bytes) -> bytes:
+    """Return the context of a memory key."""
+    return bytes(ENTRY) + adapter.objects.keys.query(number_of(data))
+
+
+def destroy_mkey(adapter: Adapter, data: bytes) -> bytes:
+    """Destroy a memory key."""
+    adapter.objects.keys.destroy(number_of(data))
+    return b""
+
+
+def alloc_q_counter(adapter: Adapter, data: bytes) -> bytes:
+    """Return the number of a set of counters, which are zero."""
+    number = adapter.objects.counter_sets.take()
+    adapter.objects.steering.missed.pop(number, None)
+    return numbered(number)
+
+
+def dealloc_q_counter(adapter: Adapter, data: bytes) -> bytes:
+    """Free a set of counters."""
+    adapter.objects.counter_sets.free(number_of(data) & 0xFF)
+    return b""
+
+
+def query_q_counter(adapter: Adapter, data: bytes) -> bytes:
+    """Return a set of counters, and clear it if that is wanted."""
+    number = QUERY_Q_COUNTER.get(data, "number")
+    adapter.objects.counter_sets.check(number)
+    missed = adapter.objects.steering.missed
+    answer = Q_COUNTERS.pack(out_of_buffer=missed.get(number, 0) & 0xFFFFFFFF)
+    if QUERY_Q_COUNTER.get(data, "clear"):
+        missed.pop(number, None)
+    return bytes(answer)
+
+
+RULES: dict[int, Rule] = {
+    Opcode.ALLOC_PD: Rule(alloc_pd),
+    Opcode.DEALLOC_PD: Rule(dealloc_pd),
+    Opcode.ALLOC_TRANSPORT_DOMAIN: Rule(alloc_domain),
+    Opcode.DEALLOC_TRANSPORT_DOMAIN: Rule(dealloc_domain),
+    Opcode.CREATE_MKEY: Rule(create_mkey, CREATE_MKEY.size),
+    Opcode.QUERY_MKEY: Rule(query_mkey),
+    Opcode.DESTROY_MKEY: Rule(destroy_mkey),
+    Opcode.ALLOC_Q_COUNTER: Rule(alloc_q_counter),
+    Opcode.DEALLOC_Q_COUNTER: Rule(dealloc_q_counter),
+    Opcode.QUERY_Q_COUNTER: Rule(query_q_counter, QUERY_Q_COUNTER.size),
+}

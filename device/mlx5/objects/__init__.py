@@ -1,0 +1,1 @@
+"""Objects that commands make, and their numbers."""

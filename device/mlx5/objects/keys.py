@@ -1,0 +1,128 @@
+"""Memory keys as contexts describe them: all of memory, lists of pages, keys without memory yet.
+
+Linux `core/mr.c`, `core/en_common.c: mlx5e_create_mkey`, `ib/mr.c: reg_create`.
+"""
+
+from __future__ import annotations
+
+from struct import unpack
+from typing import Final
+
+from bluebridge.device.layout.mlx5.commands import Status
+from bluebridge.device.layout.mlx5.contexts import MKC, AccessMode
+from bluebridge.device.mlx5.numbers import Numbers
+from bluebridge.device.mlx5.settings.refused import Refused
+from bluebridge.device.rdma.memory.region import EVERYTHING, MemoryRegion, Rights, pages_of
+from bluebridge.device.rdma.memory.regions import MemoryRegions
+from bluebridge.device.refusal import Refusal
+
+FIRST_KEY: Final = 2
+"""The first index: keys 0x000 to 0x1ff stand for none and for the end of lists."""
+MAX_KEYS: Final = 1 << 20
+PAGE_SHIFTS: Final = range(12, 32)
+TRANSLATIONS: Final = 2
+"""Addresses of pages in 16 bytes of a list."""
+_RIGHTS: Final = {
+    "atomic": Rights.REMOTE_ATOMIC,
+    "remote_write": Rights.REMOTE_WRITE,
+    "remote_read": Rights.REMOTE_READ,
+    "local_write": Rights.LOCAL_WRITE,
+    "local_read": Rights.LOCAL_READ,
+}
+
+
+class MemoryKeys:
+    """The keys of one adapter; `regions` are what they give access to."""
+
+    def __init__(self, regions: MemoryRegions) -> None:
+        self.regions = regions
+        self._numbers = Numbers("mkey", FIRST_KEY, MAX_KEYS)
+        self._contexts: dict[int, bytes] = {}
+
+    def reset(self) -> None:
+        """Forget all keys."""
+        self._numbers.reset()
+        self._contexts.clear()
+        self.regions.reset()
+
+    def __len__(self) -> int:
+        return len(self._contexts)
+
+    def contexts(self) -> dict[int, bytes]:
+        """Return the contexts of all keys as software gave them, by index."""
+        return dict(self._contexts)
+
+    def create(self, context: bytes, listed: bytes, translations: int) -> int:
+        """Make a key (CREATE_MKEY) and return its index.
+
+        `listed` is the list of pages, of which `translations` times 16 bytes count. Raises
+        `Refused`: BAD_PARAM, LIM_ERR.
+        """
+        mode = MKC.get(context, "access_mode_high") << 2 | MKC.get(context, "access_mode")
+        if mode not in (AccessMode.PHYSICAL, AccessMode.MTT) and not MKC.get(context, "free"):
+            raise Refused(Status.BAD_PARAM, f"keys of access mode {mode} are not offered")
+        index = self._numbers.take()
+        try:
+            region = _region(index, mode, context)
+            if not region.free and mode == AccessMode.MTT:
+                _translate(region, context, listed, translations)
+            self.regions.check_room(region)
+        except Refused:
+            self._numbers.free(index)
+            raise
+        except Refusal as error:
+            self._numbers.free(index)
+            raise Refused(Status.LIM_ERR, str(error)) from error
+        self.regions.add(region)
+        self._contexts[index] = context
+        return index
+
+    def query(self, index: int) -> bytes:
+        """Return the context of a key; raises `Refused` (BAD_RES)."""
+        self._numbers.check(index)
+        return self._contexts[index]
+
+    def destroy(self, index: int) -> None:
+        """Destroy a key, through which nothing is reached from now on; raises `Refused`."""
+        self._numbers.check(index)
+        try:
+            self.regions.remove(index)
+        except Refusal as error:
+            raise Refused(Status.RES_BUSY, str(error)) from error
+        self._numbers.free(index)
+        del self._contexts[index]
+
+
+def _region(index: int, mode: int, context: bytes) -> MemoryRegion:
+    get = MKC.get
+    physical = mode == AccessMode.PHYSICAL
+    everything = bool(get(context, "length64")) and physical
+    start = 0 if everything else get(context, "start")
+    length = EVERYTHING if everything else get(context, "length")
+    if start + length > 1 << 64:
+        raise Refused(Status.BAD_PARAM, f"{length:#x} bytes from {start:#x} on")
+    free = bool(get(context, "free"))
+    return MemoryRegion(
+        index=index,
+        key=index << 8 | get(context, "key"),
+        pd=get(context, "pd"),
+        rights=sum(right for name, right in _RIGHTS.items() if get(context, name)),
+        start=start,
+        length=length,
+        page_shift=get(context, "log_page_size"),
+        physical=physical,
+        fast=free and bool(get(context, "umr")),
+        may_invalidate=bool(get(context, "may_invalidate")),
+        free=free,
+        max_pages=TRANSLATIONS * get(context, "translations"),
+    )
+
+
+def _translate(region: MemoryRegion, context: bytes, listed: bytes, translations: int) -> None:
+    shift = region.page_shift
+    if shift not in PAGE_SHIFTS:
+        raise Refused(Status.BAD_PARAM, f"pages of 2**{shift} bytes")
+    count = pages_of(region.start, region.length, shift)
+    if count > TRANSLATIONS * translations or 8 * count > len(listed):
+        raise Refused(Status.BAD_PARAM, f"{count} pages, {TRANSLATIONS * translations} listed")
+    region.set_pages(unpack(f">{count}Q", listed[: 8 * count]), shift)

@@ -1,0 +1,257 @@
+"""The objects of one adapter that its network device is made of, wired once."""
+
+from __future__ import annotations
+
+from typing import Final, TypeVar
+
+from bluebridge.device.fabric.interface import Fabric
+from bluebridge.device.fabric.messages import ConnectedPacket, Frames, Message
+from bluebridge.device.layout.mlx5.commands import Status
+from bluebridge.device.layout.mlx5.contexts import RQC, SQC, TIRC, Dispatch
+from bluebridge.device.mlx5.numbers import Numbers
+from bluebridge.device.mlx5.objects.keys import PAGE_SHIFTS, MemoryKeys
+from bluebridge.device.mlx5.ports.registers import PortRegisters
+from bluebridge.device.mlx5.ports.vport import LinkEvents, Vport
+from bluebridge.device.mlx5.rings.completion_queues import CompletionQueues
+from bluebridge.device.mlx5.rings.event_queues import EventQueues
+from bluebridge.device.mlx5.rings.frame_queues import (
+    ReceiveQueueObject,
+    SendQueueObject,
+    Surroundings,
+    receive_buffer,
+    send_buffer,
+)
+from bluebridge.device.mlx5.rings.page_lists import PageLists
+from bluebridge.device.mlx5.settings.config import Config
+from bluebridge.device.mlx5.settings.refused import Refused
+from bluebridge.device.mlx5.steering.receiver import FrameSteering
+from bluebridge.device.mlx5.steering.spreading import QueueTable, Tir
+from bluebridge.device.mlx5.steering.tables import FlowTables
+from bluebridge.device.pci.bus import HostBus
+from bluebridge.device.rdma.memory.regions import MemoryRegions
+from bluebridge.device.rdma.ports.port import Port
+
+_Object = TypeVar("_Object")
+
+NO_RESERVED_KEY: Final = -1
+PD_BITS: Final = 24
+MOST_REGISTERED_PAGES: Final = 1 << 16
+MAX_PDS: Final = 1 << 16
+MAX_DOMAINS: Final = 1 << 8
+MAX_COUNTER_SETS: Final = 255
+FIRST_QUEUE: Final = 0x1000
+MAX_QUEUES: Final = 1 << 13
+MAX_TIS: Final = 1 << 10
+MAX_TIRS: Final = 1 << 12
+MAX_QUEUE_TABLES: Final = 1 << 12
+MOST_TABLE_QUEUES: Final = 1 << 8
+SEND_REGISTER_BYTES: Final = 0x100
+DOORBELL_BYTES: Final = 8
+WORD: Final = 4
+
+
+class Objects:
+    """All objects of one adapter but event queues, and its port on `fabric`.
+
+    SQs and RQs have numbers of one range, as queue pairs have: completions name them by number.
+    """
+
+    def __init__(
+        self, bus: HostBus, fabric: Fabric, config: Config, pages: PageLists, eqs: EventQueues
+    ) -> None:
+        self.port = Port(1, fabric, config.mac, bus, LinkEvents(eqs))
+        self.vport = Vport(self.port, config.node_guid)
+        self.registers = PortRegisters(self.port)
+        self.pds = Numbers("PD", 1, MAX_PDS)
+        self.domains = Numbers("transport domain", 1, MAX_DOMAINS)
+        self.counter_sets = Numbers("counter set", 1, MAX_COUNTER_SETS)
+        regions = MemoryRegions(
+            reserved_lkey=NO_RESERVED_KEY,
+            pd_bits=PD_BITS,
+            page_shifts=PAGE_SHIFTS,
+            most_pages=MOST_REGISTERED_PAGES,
+        )
+        self.keys = MemoryKeys(regions)
+        self.cqs = CompletionQueues(bus, pages, eqs)
+        self._around = Surroundings(bus, pages, regions, self.cqs, eqs, self.port)
+        self._queue_numbers = Numbers("SQ or RQ", FIRST_QUEUE, MAX_QUEUES)
+        self.sqs: dict[int, SendQueueObject] = {}
+        self.rqs: dict[int, ReceiveQueueObject] = {}
+        self._tis_numbers = Numbers("TIS", 1, MAX_TIS)
+        self.tises: dict[int, bytes] = {}
+        self._tir_numbers = Numbers("TIR", 1, MAX_TIRS)
+        self.tirs: dict[int, Tir] = {}
+        self._table_numbers = Numbers("RQT", 1, MAX_QUEUE_TABLES)
+        self.queue_tables: dict[int, QueueTable] = {}
+        self.flows = FlowTables()
+        self.steering = FrameSteering(self.flows, self.tirs, self.rqs)
+        self.port.attach(self._receive)
+
+    def reset(self) -> None:
+        """Forget all objects: no DMA and no event from now on; the link goes down."""
+        for queue in (*self.sqs.values(), *self.rqs.values()):
+            queue.stop()
+            queue.dismantle()
+        self.sqs.clear()
+        self.rqs.clear()
+        self.tises.clear()
+        self.tirs.clear()
+        self.queue_tables.clear()
+        for numbers in (
+            self._queue_numbers, self._tis_numbers, self._tir_numbers, self._table_numbers,
+            self.pds, self.domains, self.counter_sets,
+        ):  # fmt: skip
+            numbers.reset()
+        self.steering.missed.clear()
+        self.flows.reset()
+        self.cqs.reset()
+        self.keys.reset()
+        self.vport.reset()
+        self.registers.reset()
+        self.port.reset()
+
+    def leave(self) -> None:
+        """Leave the fabric for good."""
+        self.port.leave()
+
+    def _receive(self, port: Port, message: Message | ConnectedPacket) -> int:
+        return self.steering.receive(port, message) if isinstance(message, Frames) else 0
+
+    def counts(self) -> dict[str, int]:
+        """Return how many objects of each kind there are."""
+        return {
+            "pd": len(self.pds),
+            "td": len(self.domains),
+            "mkey": len(self.keys),
+            "cq": len(self.cqs),
+            "sq": len(self.sqs),
+            "rq": len(self.rqs),
+            "tis": len(self.tises),
+            "tir": len(self.tirs),
+            "rqt": len(self.queue_tables),
+            "ft": len(self.flows),
+            "counter set": len(self.counter_sets),
+        }
+
+    # -- queues -----------------------------------------------------------------------------------
+
+    def create_sq(self, context: bytes, listed: bytes) -> int:
+        """Make an SQ in RST (CREATE_SQ); returns its number. Raises `Refused`."""
+        self.cqs.known(SQC.get(context, "cqn"))
+        buffer = send_buffer(self._around.pages, context, listed)
+        number = self._queue_numbers.take()
+        self.sqs[number] = SendQueueObject(self._around, number, context, buffer)
+        return number
+
+    def create_rq(self, context: bytes, listed: bytes) -> int:
+        """Make an RQ in RST (CREATE_RQ); returns its number. Raises `Refused`."""
+        self.cqs.known(RQC.get(context, "cqn"))
+        buffer = receive_buffer(self._around.pages, context, listed)
+        number = self._queue_numbers.take()
+        self.rqs[number] = ReceiveQueueObject(self._around, number, context, buffer)
+        return number
+
+    def sq(self, number: int) -> SendQueueObject:
+        """Return an SQ; raises `Refused` (BAD_RES)."""
+        return _known(self.sqs, "SQ", number)
+
+    def rq(self, number: int) -> ReceiveQueueObject:
+        """Return an RQ; raises `Refused` (BAD_RES)."""
+        return _known(self.rqs, "RQ", number)
+
+    def destroy_sq(self, number: int) -> None:
+        """Destroy an SQ, which completes nothing from now on; raises `Refused`."""
+        queue = self.sq(number)
+        del self.sqs[number]
+        queue.stop()
+        queue.dismantle()
+        self._queue_numbers.free(number)
+
+    def destroy_rq(self, number: int) -> None:
+        """Destroy an RQ, which gets nothing from now on; raises `Refused`."""
+        queue = self.rq(number)
+        del self.rqs[number]
+        queue.stop()
+        queue.dismantle()
+        self._queue_numbers.free(number)
+
+    def doorbell(self, page: int, register: int, data: bytes) -> None:
+        """Take a store to a register of sends: the first 8 bytes of the last entry of an SQ.
+
+        How far to go is in the queue's doorbell record. A page rings for any queue, and the second
+        half alone is enough: it has the queue's number.
+        """
+        if register % SEND_REGISTER_BYTES + len(data) != DOORBELL_BYTES:
+            return
+        queue = self.sqs.get(int.from_bytes(data[-WORD:], "big") >> 8)
+        if queue is not None:
+            queue.ring.ring()
+
+    # -- interfaces of send and receive ----------------------------------------------------------
+
+    def create_tis(self, context: bytes) -> int:
+        """Make a TIS; returns its number. Raises `Refused` (LIM_ERR)."""
+        number = self._tis_numbers.take()
+        self.tises[number] = context
+        return number
+
+    def tis(self, number: int) -> bytes:
+        """Return the context of a TIS; raises `Refused` (BAD_RES)."""
+        return _known(self.tises, "TIS", number)
+
+    def destroy_tis(self, number: int) -> None:
+        """Destroy a TIS; raises `Refused` (BAD_RES)."""
+        self._tis_numbers.free(number)
+        del self.tises[number]
+
+    def create_tir(self, context: bytes) -> int:
+        """Make a TIR; returns its number. Raises `Refused`: BAD_PARAM, BAD_RES, LIM_ERR."""
+        kind, table = TIRC.get(context, "dispatch"), None
+        if kind == Dispatch.INDIRECT:
+            table = self.queue_table(TIRC.get(context, "rqtn"))
+        elif kind == Dispatch.DIRECT:
+            self.rq(TIRC.get(context, "rqn"))
+        else:
+            raise Refused(Status.BAD_PARAM, f"a TIR of kind {kind}")
+        number = self._tir_numbers.take()
+        self.tirs[number] = Tir(context, table)
+        return number
+
+    def tir(self, number: int) -> Tir:
+        """Return a TIR; raises `Refused` (BAD_RES)."""
+        return _known(self.tirs, "TIR", number)
+
+    def destroy_tir(self, number: int) -> None:
+        """Destroy a TIR; what is forwarded to it is lost from now on. Raises `Refused`."""
+        self._tir_numbers.free(number)
+        del self.tirs[number]
+
+    def create_queue_table(self, queues: list[int]) -> int:
+        """Make an RQT; returns its number. Raises `Refused`: BAD_PARAM, BAD_RES, LIM_ERR."""
+        self.check_queues(queues)
+        number = self._table_numbers.take()
+        self.queue_tables[number] = QueueTable(queues)
+        return number
+
+    def queue_table(self, number: int) -> QueueTable:
+        """Return an RQT; raises `Refused` (BAD_RES)."""
+        return _known(self.queue_tables, "RQT", number)
+
+    def destroy_queue_table(self, number: int) -> None:
+        """Destroy an RQT; its TIRs spread over the same queues until they go, too."""
+        self._table_numbers.free(number)
+        del self.queue_tables[number]
+
+    def check_queues(self, queues: list[int]) -> None:
+        """Raise `Refused` unless all these are RQs, and not more than a table may have."""
+        if not 0 < len(queues) <= MOST_TABLE_QUEUES:
+            raise Refused(Status.BAD_PARAM, f"a table of {len(queues)} queues")
+        for number in queues:
+            self.rq(number)
+
+
+def _known(table: dict[int, _Object], kind: str, number: int) -> _Object:
+    found = table.get(number)
+    if found is None:
+        raise Refused(Status.BAD_RES, f"{kind} {number:#x}")
+    return found

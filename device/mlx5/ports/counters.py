@@ -1,0 +1,119 @@
+"""The counters of a port in the groups in which drivers read them.
+
+Linux `core/en_stats.c`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from bluebridge.device.layout.mlx5.objects import VPORT_COUNTERS
+from bluebridge.device.layout.mlx5.port_registers import (
+    IEEE_802_3,
+    PER_PRIORITY,
+    RFC_2819,
+    RFC_2863,
+    CounterGroup,
+)
+from bluebridge.device.mlx5.ports.vport import FCS_BYTES
+from bluebridge.device.rdma.ports.counters import NO_VLAN_CLASS, Direction
+from bluebridge.device.rdma.ports.port import Port
+
+
+def _octets(direction: Direction) -> int:
+    """Return the octets of all frames, the check sequence of each included."""
+    return sum(direction.octets) + FCS_BYTES * sum(direction.frames)
+
+
+def ieee_802_3(port: Port, priority: int) -> bytes:
+    """Return the counters of IEEE 802.3."""
+    rx, tx = port.counters.rx, port.counters.tx
+    pause_rx, pause_tx = port.flow.rx.frames, port.flow.tx.frames
+    return bytes(
+        IEEE_802_3.pack(
+            frames_transmitted_ok=sum(tx.frames),
+            frames_received_ok=sum(rx.frames),
+            octets_transmitted_ok=_octets(tx),
+            octets_received_ok=_octets(rx),
+            multicast_frames_transmitted_ok=sum(tx.multicast),
+            broadcast_frames_transmitted_ok=sum(tx.broadcast),
+            multicast_frames_received_ok=sum(rx.multicast),
+            broadcast_frames_received_ok=sum(rx.broadcast),
+            mac_control_frames_transmitted=pause_tx,
+            mac_control_frames_received=pause_rx,
+            pause_frames_received=pause_rx,
+            pause_frames_transmitted=pause_tx,
+        )
+    )
+
+
+def rfc_2863(port: Port, priority: int) -> bytes:
+    """Return the counters of the interfaces group."""
+    rx, tx = port.counters.rx, port.counters.tx
+    return bytes(
+        RFC_2863.pack(
+            in_octets=_octets(rx),
+            in_unicast_packets=sum(rx.unicast),
+            in_discards=rx.dropped,
+            in_multicast_packets=sum(rx.multicast),
+            in_broadcast_packets=sum(rx.broadcast),
+            out_octets=_octets(tx),
+            out_unicast_packets=sum(tx.unicast),
+            out_discards=tx.dropped,
+            out_multicast_packets=sum(tx.multicast),
+            out_broadcast_packets=sum(tx.broadcast),
+        )
+    )
+
+
+def rfc_2819(port: Port, priority: int) -> bytes:
+    """Return the counters of remote monitoring."""
+    rx = port.counters.rx
+    return bytes(
+        RFC_2819.pack(
+            drop_events=rx.dropped,
+            octets=_octets(rx),
+            packets=sum(rx.frames),
+            broadcast_packets=sum(rx.broadcast),
+            multicast_packets=sum(rx.multicast),
+        )
+    )
+
+
+def per_priority(port: Port, priority: int) -> bytes:
+    """Return the counters of one priority; frames without a tag have priority 0."""
+    rx, tx = port.counters.rx, port.counters.tx
+    classes = [priority % NO_VLAN_CLASS] + ([] if priority else [NO_VLAN_CLASS])
+    values = {
+        "rx_octets": sum(rx.octets[one] + FCS_BYTES * rx.frames[one] for one in classes),
+        "rx_frames": sum(rx.frames[one] for one in classes),
+        "tx_octets": sum(tx.octets[one] + FCS_BYTES * tx.frames[one] for one in classes),
+        "tx_frames": sum(tx.frames[one] for one in classes),
+    }
+    if not priority:  # pauses of the whole port count as those of priority 0
+        for name, pauses in (("rx", port.flow.rx), ("tx", port.flow.tx)):
+            values[f"{name}_pause"] = pauses.frames
+            values[f"{name}_pause_duration"] = int(pauses.duration * 1_000_000)
+        values["rx_pause_transition"] = port.flow.rx.transitions
+    return bytes(PER_PRIORITY.pack(values))
+
+
+GROUPS: Final[dict[int, Callable[[Port, int], bytes]]] = {
+    CounterGroup.IEEE_802_3: ieee_802_3,
+    CounterGroup.RFC_2863: rfc_2863,
+    CounterGroup.RFC_2819: rfc_2819,
+    CounterGroup.PER_PRIORITY: per_priority,
+}
+"""The groups of PPCNT whose counters are not always zero."""
+
+
+def vport_counters(port: Port) -> bytes:
+    """Return the counters of the virtual port (QUERY_VPORT_COUNTER): frames without their FCS."""
+    values: dict[str, int] = {}
+    for name, direction in (("received", port.counters.rx), ("transmitted", port.counters.tx)):
+        for kind in ("unicast", "multicast", "broadcast"):
+            values[f"{name}_{kind}_packets"] = sum(getattr(direction, kind))
+        # Octets are counted for all kinds together, and most frames are unicast ones.
+        values[f"{name}_unicast_octets"] = sum(direction.octets)
+    return bytes(VPORT_COUNTERS.pack(values))

@@ -1,0 +1,191 @@
+"""Send queues of Ethernet: blocks of 64 bytes, up to the counter in the doorbell record."""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Final
+
+from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.events import Fact
+from bluebridge.device.layout.mlx5.wqe import BLOCK_BYTES, DS_MASK, SEGMENT_BYTES
+from bluebridge.device.mlx5.rings.work_requests import read_frame
+from bluebridge.device.pci.bus import DmaError, HostBus
+from bluebridge.device.rdma.pairs.costs import COST_LIMIT
+from bluebridge.device.rdma.pairs.engines import SendEngine
+from bluebridge.device.rdma.pairs.queue_pair import QueuePair
+from bluebridge.device.rdma.pairs.queues import SendQueue
+from bluebridge.device.rdma.vocabulary import CompletionStatus, PairState
+from bluebridge.device.rdma.work import WorkError
+from bluebridge.device.rings.queue_buffer import QueueBuffer
+
+BUDGET: Final = 64
+"""Number of entries carried out in one turn, before other work of the server."""
+COUNTER_MASK: Final = 0xFFFF
+RECORD_OFFSET: Final = 4
+"""Place of the send counter in a doorbell record."""
+_SEGMENTS: Final = BLOCK_BYTES // SEGMENT_BYTES
+_HEADER: Final = Struct(">II")
+
+
+class SendRing(SendQueue):
+    """The entries of one SQ for the `engine` of the `owner`.
+
+    `index` counts blocks that were carried out and `head` those that were posted at the last look
+    at the record, both modulo 2**16.
+    """
+
+    def __init__(
+        self,
+        bus: HostBus,
+        owner: QueuePair,
+        engine: SendEngine,
+        buffer: QueueBuffer,
+        log_size: int,
+        record: int,
+    ) -> None:
+        self._bus = bus
+        self._owner = owner
+        self._engine = engine
+        self.buffer = buffer
+        self.log_size = log_size
+        self.record = record + RECORD_OFFSET
+        self.index = 0
+        self.head = 0
+        self._rung = False  # whether a doorbell rang since the first block
+        self._running = False
+        self._scheduled = False
+
+    def restart(self) -> None:
+        """Begin anew at the first block, with none posted."""
+        self.index = self.head = 0
+        self._rung = False
+
+    def ring(self) -> None:
+        """Take a doorbell, which has no effect in RST: carry out posted entries."""
+        if self._owner.state is not PairState.RST:
+            self._rung = True
+            self.run()
+
+    def go_on(self) -> None:
+        """Carry out or flush posted entries, if a doorbell rang.
+
+        Before it the record may still be that of the time before a reset: Linux starts its counter
+        anew without a look at it (`en_main.c: mlx5e_reset_txqsq_cc_pc`).
+        """
+        if self._rung:
+            self.run()
+
+    def run(self) -> None:
+        """Carry out posted entries up to a budget; the rest follows soon."""
+        if self._running or self._scheduled:
+            return
+        self._running = True
+        try:
+            more = self._walk()
+        except DmaError as fault:
+            # The ring is no memory any more, so its entries cannot be flushed: an event tells.
+            qpn = self._owner.qpn
+            self._bus.tell(Fact.SEND_QUEUE_LOST, qpn=qpn, reason=str(fault))
+            self._owner.ring_lost()
+            return
+        finally:
+            self._engine.finish()
+            self._running = False
+        if more:
+            self._scheduled = True
+            self._bus.call_soon(self._again)
+
+    def _again(self) -> None:
+        self._scheduled = False
+        self._owner.spent = 0
+        if self._owner.state is not PairState.RST:
+            self.run()
+
+    def _walk(self) -> bool:
+        """Carry out entries; returns True if the budget ran out before the ring did."""
+        owner, engine = self._owner, self._engine
+        for _ in range(BUDGET):
+            if owner.spent >= COST_LIMIT:
+                return True
+            state = owner.state
+            if state is PairState.RTS:
+                if engine.blocked():
+                    if owner.state is PairState.RTS:
+                        return owner.spent >= COST_LIMIT  # the rest of a large send
+                    continue  # what was blocked failed
+                if not self._posted():
+                    return False
+                self._execute()
+            elif state is not PairState.ERR or not self._flush_one():
+                return False
+        return True
+
+    def _posted(self) -> bool:
+        """Return True if a block is posted; reads the record when all known ones are done."""
+        return self.head != self.index or self._look()
+
+    def _look(self) -> bool:
+        """Read the doorbell record; returns True if it holds a new number.
+
+        A look that finds nothing new stays out of the log: each walk ends with one.
+        """
+        word = b"".join(self._bus.views([(self.record, 4)]))
+        head = int.from_bytes(word[2:], "big")
+        if head == self.head:
+            return False
+        self.head = head
+        qpn = self._owner.qpn
+        self._bus.note_dma(Kind.DMA_READ, self.record, 4, word, What.DOORBELL_RECORD, qpn)
+        return True
+
+    def _flush_one(self) -> bool:
+        """Fail the next entry; returns False if there is none."""
+        if not self._posted():
+            return False
+        index = self.index
+        self._advance(self._segments(index))
+        self._owner.completions.fail_send(index, CompletionStatus.WR_FLUSH_ERR)
+        return True
+
+    def _segments(self, index: int) -> int:
+        """Return the size of the entry at a block in segments of 16 bytes; not in the log."""
+        slot = index & ((1 << self.log_size) - 1)
+        views = self._bus.views([(self.buffer.address(slot * BLOCK_BYTES), _HEADER.size)])
+        word1: int = _HEADER.unpack(views[0] if len(views) == 1 else b"".join(views))[1]
+        return word1 & DS_MASK
+
+    def _advance(self, segments: int) -> None:
+        """Pass an entry, but nothing behind the posted blocks: it may claim any size."""
+        blocks = max(1, -(-segments // _SEGMENTS))
+        posted = (self.head - self.index) & COUNTER_MASK
+        self.index = (self.index + min(blocks, posted)) & COUNTER_MASK
+
+    def _execute(self) -> None:
+        """Read the next entry and hand it to the engine."""
+        index, segments = self.index, self._segments(self.index)
+        self._bus.concern(self._owner.qpn, index)
+        posted = (self.head - index) & COUNTER_MASK
+        length = segments * SEGMENT_BYTES
+        self._advance(segments)
+        try:
+            if not segments or length > min(posted, 1 << self.log_size) * BLOCK_BYTES:
+                raise WorkError(f"an entry of {length} bytes")
+            raw = self._read(index, length)
+            # The size was read before: the guest may have written another one since.
+            if raw[7] & DS_MASK != segments:
+                raise WorkError("the entry changed while it was read")
+            work = read_frame(raw, index)
+        except WorkError as error:
+            self._engine.refuse(index, error)
+        else:
+            self._engine.execute(work)
+
+    def _read(self, index: int, length: int) -> bytes:
+        size = BLOCK_BYTES << self.log_size
+        start = index * BLOCK_BYTES & (size - 1)
+        buffer, qpn = self.buffer, self._owner.qpn
+        if start + length <= size:
+            return buffer.read(start, length, What.SQ_WQE, qpn)
+        first = size - start
+        head = buffer.read(start, first, What.SQ_WQE, qpn)
+        return head + buffer.read(0, length - first, What.SQ_WQE, qpn)

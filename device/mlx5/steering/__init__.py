@@ -1,0 +1,1 @@
+"""Which receive queues get a frame: flow tables, TIRs and tables of queues."""

@@ -1,0 +1,289 @@
+"""Frames from SQ to RQ of two ConnectX-5: completions, checksums, tags, large sends, events."""
+
+from __future__ import annotations
+
+from struct import pack
+
+import pytest
+
+from bluebridge.device.fabric.local import LocalFabric
+from bluebridge.device.frames.frame import FrameHeaders, ones_sum
+from bluebridge.device.layout.mlx5.commands import Opcode, Status
+from bluebridge.device.layout.mlx5.contexts import QueueState
+from bluebridge.device.layout.mlx5.cqe import CQE, Checked, CqeOpcode, Syndrome
+from bluebridge.device.layout.mlx5.event_queues import EQE, EventType
+from bluebridge.device.layout.mlx5.objects import RqField
+from bluebridge.device.layout.mlx5.wqe import EthernetFlag, SendOpcode
+from tests.models.mlx5_node import (
+    LOG_CQ,
+    LOG_RQ,
+    LOG_SQ,
+    SIGNALLED,
+    VECTOR,
+    Mlx5Node,
+    Queue,
+    ethernet,
+    opcode_of,
+    syndrome_of,
+)
+
+BOTH = int(EthernetFlag.L3 | EthernetFlag.L4)
+
+
+class Pair:
+    """Two guests, of which the first sends and the second receives."""
+
+    def __init__(self) -> None:
+        fabric = LocalFabric()
+        self.a, self.b = Mlx5Node(1, fabric), Mlx5Node(2, fabric)
+        self.sq = self.a.make_sq()
+        self.rq = self.b.make_rq()
+        self.b.steer(self.b.make_tir(self.rq))
+        for node in (self.a, self.b):
+            node.open()
+            node.events()
+
+    def frame(self, payload: bytes, kind: bytes = b"\x88\xb5") -> bytes:
+        return self.b.mac + self.a.mac + kind + payload
+
+    def udp(self, payload: bytes, tag: bytes = b"") -> bytes:
+        """A datagram whose checksums are empty."""
+        ip = pack(
+            ">BBHHHBBH8s", 0x45, 0, 28 + len(payload), 1, 0, 64, 17, 0, b"\x0a\0\0\1\x0a\0\0\2"
+        )
+        l4 = pack(">HHHH", 1000, 2000, 8 + len(payload), 0)
+        return self.b.mac + self.a.mac + tag + b"\x08\0" + ip + l4 + payload
+
+
+@pytest.fixture
+def pair() -> Pair:
+    return Pair()
+
+
+def received(node: Mlx5Node, rq: Queue, address: int) -> tuple[bytes, bytes]:
+    """The one completion of an RQ, and the bytes that came."""
+    (cqe,) = node.completions(rq)
+    assert opcode_of(cqe) is CqeOpcode.RESPONSE_SEND, cqe.hex()
+    return cqe, node.host.peek(address, CQE.get(cqe, "length"))
+
+
+@pytest.mark.parametrize("inline", [0, 2, 18, 20])
+def test_a_frame_arrives_and_both_sides_have_a_completion(pair: Pair, inline: int) -> None:
+    buffer = pair.b.post_receive(pair.rq)
+    frame = pair.frame(bytes(range(100)))
+    pair.a.send(pair.sq, frame, inline=inline)
+    cqe, arrived = received(pair.b, pair.rq, buffer)
+    assert arrived == frame
+    assert CQE.get(cqe, "wqe_counter") == 0
+    (sent,) = pair.a.completions(pair.sq)
+    assert (opcode_of(sent), CQE.get(sent, "qpn")) == (CqeOpcode.REQUEST, pair.sq.number)
+    assert CQE.get(sent, "wqe_opcode") == SendOpcode.SEND
+
+
+def test_the_rings_go_round(pair: Pair) -> None:
+    """Counters run on where entries start again, and the owner bit of completions changes."""
+    for number in range(3 << max(LOG_SQ, LOG_CQ)):
+        buffer = pair.b.post_receive(pair.rq, address=0x100000)
+        frame = pair.frame(number.to_bytes(2, "big") * 50)
+        pair.a.send(pair.sq, frame)
+        cqe, arrived = received(pair.b, pair.rq, buffer)
+        assert arrived == frame
+        assert CQE.get(cqe, "wqe_counter") == number
+        (sent,) = pair.a.completions(pair.sq)
+        assert CQE.get(sent, "wqe_counter") == number
+
+
+def test_a_long_entry_wraps_at_the_end_of_the_ring(pair: Pair) -> None:
+    for _ in range((1 << LOG_SQ) - 1):
+        pair.a.wqe(pair.sq, b"", SendOpcode.NOP)
+    pair.a.ring(pair.sq)
+    assert len(pair.a.completions(pair.sq)) == (1 << LOG_SQ) - 1
+    buffer = pair.b.post_receive(pair.rq)
+    frame = pair.frame(bytes(range(200)))
+    pair.a.send(pair.sq, frame, inline=150)
+    assert received(pair.b, pair.rq, buffer)[1] == frame
+
+
+def test_checksums_are_computed_and_told(pair: Pair) -> None:
+    buffer = pair.b.post_receive(pair.rq)
+    pair.a.send(pair.sq, pair.udp(b"data" * 30), checksums=BOTH)
+    cqe, arrived = received(pair.b, pair.rq, buffer)
+    headers = FrameHeaders(arrived)
+    assert headers.header_is_good(arrived)
+    assert headers.transport_is_good(arrived)
+    assert CQE.get(cqe, "checked") == Checked.L2 | Checked.L3 | Checked.L4
+    assert CQE.get(cqe, "l3") == 2
+    assert CQE.get(cqe, "l4") == 2
+
+
+@pytest.mark.parametrize("good", [True, False], ids=["computed", "as-it-is"])
+@pytest.mark.parametrize("size", [100, 101])
+def test_the_sum_covers_the_packet_from_its_network_header(
+    pair: Pair, good: bool, size: int
+) -> None:
+    """Linux `en_rx.c: mlx5e_handle_csum` continues with it: "hw csum failure" otherwise."""
+    buffer = pair.b.post_receive(pair.rq)
+    pair.a.send(pair.sq, pair.udp(bytes(range(size))), checksums=BOTH if good else 0)
+    cqe, arrived = received(pair.b, pair.rq, buffer)
+    wanted = ones_sum(arrived[14:])
+    assert CQE.get(cqe, "checksum") % 0xFFFF == wanted % 0xFFFF
+    assert bool(CQE.get(cqe, "checked") & Checked.L4) is good
+
+
+def test_a_tag_is_stripped_or_stays(pair: Pair) -> None:
+    tag = b"\x81\0\x60\x05"
+    for strip in (True, False):
+        buffer = pair.b.post_receive(pair.rq)
+        pair.a.send(pair.sq, pair.udp(b"x" * 60, tag))
+        cqe, arrived = received(pair.b, pair.rq, buffer)
+        assert arrived == pair.udp(b"x" * 60, b"" if strip else tag)
+        assert CQE.get(cqe, "vlan_present") == int(strip)
+        assert CQE.get(cqe, "vlan") == (0x6005 if strip else 0)
+        ready = QueueState.RDY
+        pair.b.modify_rq(pair.rq.number, ready, ready, RqField.VLAN_STRIP, no_vlan_strip=1)
+
+
+def test_a_tag_is_inserted(pair: Pair) -> None:
+    buffer = pair.b.post_receive(pair.rq)
+    frame = pair.udp(b"x" * 60)
+    data = pack(">IIQ", len(frame), pair.a.key, pair.a.memory(frame))
+    pair.a.wqe(pair.sq, ethernet(insert=0x2007) + data)
+    pair.a.ring(pair.sq)
+    cqe, arrived = received(pair.b, pair.rq, buffer)
+    assert arrived == frame
+    assert CQE.get(cqe, "vlan") == 0x2007
+
+
+def tcp_header(pair: Pair) -> bytes:
+    """The headers of a large send, as Linux hands them over."""
+    ip = pack(">BBHHHBBH8s", 0x45, 0, 0, 7, 0, 64, 6, 0, b"\x0a\0\0\1\x0a\0\0\2")
+    tcp = pack(">HHIIBBHHH", 1000, 2000, 100, 0, 0x50, 0x18, 512, 0, 0)
+    return pair.b.mac + pair.a.mac + b"\x08\0" + ip + tcp
+
+
+def test_a_large_send_is_cut_and_each_frame_has_its_sum(pair: Pair) -> None:
+    buffers = [pair.b.post_receive(pair.rq) for _ in range(4)]
+    payload = bytes(range(256)) * 14
+    data = pack(">IIQ", len(payload), pair.a.key, pair.a.memory(payload))
+    pair.a.wqe(pair.sq, ethernet(tcp_header(pair), mss=1000) + data, SendOpcode.LSO)
+    pair.a.ring(pair.sq)
+    cqes = pair.b.completions(pair.rq)
+    frames = [
+        pair.b.host.peek(buffer, CQE.get(cqe, "length"))
+        for buffer, cqe in zip(buffers, cqes, strict=True)
+    ]
+    assert b"".join(frame[54:] for frame in frames) == payload
+    for frame, cqe in zip(frames, cqes, strict=True):
+        assert FrameHeaders(frame).transport_is_good(frame)
+        assert CQE.get(cqe, "checksum") % 0xFFFF == ones_sum(frame[14:]) % 0xFFFF
+    assert len(pair.a.completions(pair.sq)) == 1
+
+
+def test_a_completion_interrupts_a_queue_that_asked(pair: Pair) -> None:
+    cq = pair.rq.cq
+    assert cq is not None
+    pair.b.host.take_interrupts()
+    for armed in (False, True, False):
+        if armed:
+            pair.b.arm(cq)
+        pair.b.post_receive(pair.rq)
+        pair.a.send(pair.sq, pair.frame(bytes(60)))
+        events = pair.b.events()
+        assert [event[1] for event in events] == [EventType.COMPLETION] * armed
+        assert pair.b.host.take_interrupts() == [VECTOR] * armed
+        cq.sn += armed
+        pair.b.completions(pair.rq)
+
+
+def test_what_came_before_the_request_interrupts_at_once(pair: Pair) -> None:
+    pair.b.post_receive(pair.rq)
+    pair.a.send(pair.sq, pair.frame(bytes(60)))
+    assert pair.rq.cq is not None
+    pair.b.arm(pair.rq.cq)
+    assert len(pair.b.events()) == 1
+
+
+def test_entries_without_a_wish_for_it_complete_only_in_error(pair: Pair) -> None:
+    pair.b.post_receive(pair.rq)
+    pair.a.wqe(pair.sq, b"", SendOpcode.NOP, flags=0)
+    pair.a.wqe(pair.sq, b"", SendOpcode.NOP, flags=SIGNALLED)
+    pair.a.ring(pair.sq)
+    (cqe,) = pair.a.completions(pair.sq)
+    assert CQE.get(cqe, "wqe_counter") == 1
+
+
+def test_a_frame_without_a_receive_is_counted(pair: Pair) -> None:
+    number = pair.b.make(Opcode.ALLOC_Q_COUNTER)
+    ready = QueueState.RDY
+    pair.b.modify_rq(pair.rq.number, ready, ready, RqField.COUNTER_SET, counter_set=number)
+    for _ in range(1 << LOG_RQ):
+        pair.b.post_receive(pair.rq, address=0x100000)
+    for _ in range((1 << LOG_RQ) + 3):
+        pair.a.send(pair.sq, pair.frame(bytes(60)))
+    query = bytes(0x1F) + bytes((number,))
+    answer = pair.b.command(Opcode.QUERY_Q_COUNTER, query)
+    assert int.from_bytes(answer[0x30:0x34], "big") == 3
+
+
+def test_an_error_flushes_and_the_queue_starts_again(pair: Pair) -> None:
+    """Linux `en/reporter_tx.c: mlx5e_tx_reporter_err_cqe_recover`."""
+    pair.a.wqe(pair.sq, ethernet() + pack(">IIQ", 60, 0xBAD00, 0))
+    pair.a.wqe(pair.sq, b"", SendOpcode.NOP)
+    pair.a.ring(pair.sq)
+    failed, flushed = pair.a.completions(pair.sq)
+    assert opcode_of(failed) is CqeOpcode.REQUEST_ERROR
+    assert [syndrome_of(cqe) for cqe in (failed, flushed)] == [
+        Syndrome.LOCAL_PROT_ERR,
+        Syndrome.WR_FLUSH_ERR,
+    ]
+    queried = pair.a.command(Opcode.QUERY_SQ, number=pair.sq.number)
+    assert queried[0x21] >> 4 == QueueState.ERR
+    pair.a.modify_sq(pair.sq.number, QueueState.ERR, QueueState.RST)
+    pair.a.modify_sq(pair.sq.number, QueueState.RST, QueueState.RDY)
+    pair.sq.posted = 0
+    buffer = pair.b.post_receive(pair.rq)
+    pair.a.send(pair.sq, pair.frame(b"again" * 20))
+    assert received(pair.b, pair.rq, buffer)[1] == pair.frame(b"again" * 20)
+
+
+def test_a_key_to_pages_reaches_only_those(pair: Pair) -> None:
+    page = pair.b.host.allocate(4096)
+    other = pair.b.host.allocate(4096)
+    key = pair.b.make_key([other, page])
+    pair.b.post_receive(pair.rq, address=4096, key=key, size=1024)
+    frame = pair.frame(b"z" * 70)
+    pair.a.send(pair.sq, frame)
+    assert pair.b.host.peek(page, len(frame)) == frame
+    pair.b.completions(pair.rq)
+    pair.b.post_receive(pair.rq, address=2 * 4096 - 10, key=key, size=1024)
+    pair.a.send(pair.sq, frame)
+    (cqe,) = pair.b.completions(pair.rq)
+    assert syndrome_of(cqe) == Syndrome.LOCAL_PROT_ERR
+
+
+def test_link_events_tell_of_the_port(pair: Pair) -> None:
+    pair.b.close()
+    pair.b.open()
+    events = pair.b.events()
+    assert [(event[1], EQE.get(event, "sub_type"), event[0x28] >> 4) for event in events] == [
+        (EventType.PORT_CHANGE, 1, 1),
+        (EventType.PORT_CHANGE, 4, 1),
+    ]
+
+
+def test_a_queue_that_is_gone_gets_nothing(pair: Pair) -> None:
+    buffer = pair.b.post_receive(pair.rq)
+    pair.b.command(Opcode.DESTROY_RQ, number=pair.rq.number)
+    pair.a.send(pair.sq, pair.frame(b"q" * 60))
+    assert pair.b.completions(pair.rq) == []
+    assert pair.b.host.peek(buffer, 60) == bytes(60)
+    assert pair.b.status(Opcode.DESTROY_RQ, number=pair.rq.number) == Status.BAD_RES
+
+
+def test_a_full_completion_queue_breaks(pair: Pair) -> None:
+    for _ in range((1 << LOG_CQ) + 2):
+        pair.a.wqe(pair.sq, b"", SendOpcode.NOP)
+        pair.a.ring(pair.sq)
+    pair.a.host.run()
+    kinds = [event[1] for event in pair.a.events()]
+    assert kinds == [EventType.CQ_ERROR, EventType.WQ_CATASTROPHIC]
