@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from bluebridge.device.layout.fields import Struct, bits, u16
 
-LRH_SIZE = 8
+LRH_SIZE: Final = 8
 NEXT_BTH, NEXT_GRH = 2, 3
 """Values that name the header after the LRH: the transport header, or a GRH before it."""
 
@@ -21,11 +23,11 @@ LRH = Struct(
     source="InfiniBand vol. 1, 7.7; core/ud_header.c: lrh_table",
 )
 
-NO_LID = 0
-MANAGEMENT_LANE = 15
-FIRST_GROUP_LID = 0xC000
-LAST_GROUP_LID = 0xFFFE
-PERMISSIVE_LID = 0xFFFF
+NO_LID: Final = 0
+MANAGEMENT_LANE: Final = 15
+FIRST_GROUP_LID: Final = 0xC000
+LAST_GROUP_LID: Final = 0xFFFE
+PERMISSIVE_LID: Final = 0xFFFF
 
 LINK_DOWN, LINK_INIT, LINK_ARMED, LINK_ACTIVE = 1, 2, 3, 4
 """Values of the state of a port's link."""
@@ -33,13 +35,13 @@ PHYSICAL_POLLING, PHYSICAL_DISABLED, PHYSICAL_LINK_UP = 2, 3, 5
 """Values of the physical state of a port."""
 
 MTU_2048, MTU_4096 = 4, 5
-RATE_40_GBPS = 7
+RATE_40_GBPS: Final = 7
 WIDTH_1X, WIDTH_4X = 1, 2
-SPEED_QDR = 4
+SPEED_QDR: Final = 4
 """Link speed of one lane: 10 Gb/s."""
 
-PKEY_FULL_MEMBER = 0x8000
-PKEY_BASE = 0x7FFF
+PKEY_FULL_MEMBER: Final = 0x8000
+PKEY_BASE: Final = 0x7FFF
 """Mask of the partition in a P_Key (bits 14:0); bit 15 is set for a full member."""
 
 

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import IntEnum, IntFlag
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from bluebridge.device.layout.fields import Struct, bits, raw, u8, u16, u32
 
-CQE_SIZE = 32
-OWNER_OFFSET = 31
-OWNER_BIT = 0x80
-IS_SEND_BIT = 0x40
-OPCODE_MASK = 0x1F
-OPCODE_ERROR = 0x1E
-OPCODE_RESIZE = 0x16
-TS_HIGH_OFFSET = 0x0C  # of entries with timestamps: bits 47:16 of the clock
-TS_LOW_OFFSET = 0x1D  # and 15:0
-UNKNOWN_VENDOR_SYNDROME = 0x77
+CQE_SIZE: Final = 32
+OWNER_OFFSET: Final = 31
+OWNER_BIT: Final = 0x80
+IS_SEND_BIT: Final = 0x40
+OPCODE_MASK: Final = 0x1F
+OPCODE_ERROR: Final = 0x1E
+OPCODE_RESIZE: Final = 0x16
+TS_HIGH_OFFSET: Final = 0x0C  # of entries with timestamps: bits 47:16 of the clock
+TS_LOW_OFFSET: Final = 0x1D  # and 15:0
+UNKNOWN_VENDOR_SYNDROME: Final = 0x77
 """The vendor syndrome where nobody has published that of a card."""
-GRH_PRESENT = 1 << 31  # of the word with the remote QPN
+GRH_PRESENT: Final = 1 << 31  # of the word with the remote QPN
 
 
 class RecvOpcode(IntEnum):
@@ -74,7 +74,7 @@ CQE = Struct(
     source=_SOURCE,
 )
 
-L4_CHECKED = 1 << 2  # of byte bad_fcs
+L4_CHECKED: Final = 1 << 2  # of byte bad_fcs
 
 FRAME_CQE = Struct(
     "CQE.FRAME",

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Final
 
 from bluebridge.device.layout.fields import Field, Struct, bits, raw, u8, u16, u32, u64
 
-EQE_SIZE = 32
-OWNER_OFFSET = 31
-DATA_OFFSET = 4
-DATA_SIZE = 24
+EQE_SIZE: Final = 32
+OWNER_OFFSET: Final = 31
+DATA_OFFSET: Final = 4
+DATA_SIZE: Final = 24
 
 
 class EventType(IntEnum):
@@ -36,12 +37,12 @@ class EventType(IntEnum):
     RECOVERABLE_ERROR = 0x3E
 
 
-PORT_MNG_GUID_INFO = 0x14
-PORT_MNG_PORT_INFO = 0x15
-PORT_MNG_PKEY_TABLE = 0x16
+PORT_MNG_GUID_INFO: Final = 0x14
+PORT_MNG_PORT_INFO: Final = 0x15
+PORT_MNG_PKEY_TABLE: Final = 0x16
 
-PORT_DOWN = 1
-PORT_ACTIVE = 4
+PORT_DOWN: Final = 1
+PORT_ACTIVE: Final = 4
 
 _SOURCE = "inc/device.h: struct mlx4_eqe; core/eq.c: mlx4_eq_int"
 

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from bluebridge.device.layout.fields import Access, Register, RegisterBlock
 
-PAGE_SIZE = 4096
-UAR_AREA_SIZE = 8 << 20
-UAR_AREA_CODE = 3  # QUERY_DEV_CAP[0x49]: 1 << (code + 20) bytes
-BAR2_SIZE = 16 << 20  # followed by as many BlueFlame pages
+PAGE_SIZE: Final = 4096
+UAR_AREA_SIZE: Final = 8 << 20
+UAR_AREA_CODE: Final = 3  # QUERY_DEV_CAP[0x49]: 1 << (code + 20) bytes
+BAR2_SIZE: Final = 16 << 20  # followed by as many BlueFlame pages
 NUM_UARS = UAR_AREA_SIZE // PAGE_SIZE
-RESERVED_UARS = 128  # EQ doorbells only
+RESERVED_UARS: Final = 128  # EQ doorbells only
 
-SEND_DOORBELL = 0x14
-CQ_DOORBELL = 0x20
-EQ_DOORBELL = 0x800  # + 8 * (eqn & 3), page eqn // 4
+SEND_DOORBELL: Final = 0x14
+CQ_DOORBELL: Final = 0x20
+EQ_DOORBELL: Final = 0x800  # + 8 * (eqn & 3), page eqn // 4
 
-CQ_ARM_SOLICITED = 1
-CQ_ARM_NEXT = 2
-CQ_ARM_COUNT = 3
-EQ_ARM = 1 << 31
+CQ_ARM_SOLICITED: Final = 1
+CQ_ARM_NEXT: Final = 2
+CQ_ARM_COUNT: Final = 3
+EQ_ARM: Final = 1 << 31
 
 UAR = RegisterBlock(
     "UAR",
@@ -53,9 +55,9 @@ UAR = RegisterBlock(
     ),
 )
 
-LOG_BLUEFLAME_REGISTER = 9
+LOG_BLUEFLAME_REGISTER: Final = 9
 BLUEFLAME_BUFFER = 1 << (LOG_BLUEFLAME_REGISTER - 1)  # software alternates between two halves
-BLUEFLAME_LINE = 64  # entries are stored in whole lines
+BLUEFLAME_LINE: Final = 64  # entries are stored in whole lines
 
 BLUEFLAME = RegisterBlock(
     "BLUEFLAME",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum, IntFlag
+from typing import Final
 
 from bluebridge.device.layout.fields import Struct, bits, raw, u8, u16, u32, u64
 
@@ -27,20 +28,20 @@ class SendOpcode(IntEnum):
     LOCAL_INVAL = 0x1B
 
 
-CTRL_SIZE = 16
-OWNER = 1 << 31
-FENCE = 1 << 6  # of the low byte of dword 1
-DS_MASK = 0x3F
-CQE_REQUEST = 3 << 2
-SOLICITED = 1 << 1
-STRONG_ORDER = 1 << 7
-IP_CSUM = 1 << 4
-TCP_UDP_CSUM = 1 << 5
-FORCE_LOOPBACK = 1 << 0
-INSERT_CVLAN = 1 << 6  # of byte ins_vlan
-INSERT_SVLAN = 1 << 7
-INLINE = 1 << 31
-INVALID_LKEY = 0x100
+CTRL_SIZE: Final = 16
+OWNER: Final = 1 << 31
+FENCE: Final = 1 << 6  # of the low byte of dword 1
+DS_MASK: Final = 0x3F
+CQE_REQUEST: Final = 3 << 2
+SOLICITED: Final = 1 << 1
+STRONG_ORDER: Final = 1 << 7
+IP_CSUM: Final = 1 << 4
+TCP_UDP_CSUM: Final = 1 << 5
+FORCE_LOOPBACK: Final = 1 << 0
+INSERT_CVLAN: Final = 1 << 6  # of byte ins_vlan
+INSERT_SVLAN: Final = 1 << 7
+INLINE: Final = 1 << 31
+INVALID_LKEY: Final = 0x100
 
 
 class FastRegFlag(IntFlag):

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from bluebridge.device.layout.fields import Struct, raw, u8, u16
 
-ETHERTYPE_IPV4 = 0x0800
-ETHERTYPE_ARP = 0x0806
-ETHERTYPE_VLAN = 0x8100
-ETHERTYPE_SERVICE_VLAN = 0x88A8
-ETHERTYPE_IPV6 = 0x86DD
-ETHERTYPE_MAC_CONTROL = 0x8808
-ETHERTYPE_ROCE = 0x8915
+ETHERTYPE_IPV4: Final = 0x0800
+ETHERTYPE_ARP: Final = 0x0806
+ETHERTYPE_VLAN: Final = 0x8100
+ETHERTYPE_SERVICE_VLAN: Final = 0x88A8
+ETHERTYPE_IPV6: Final = 0x86DD
+ETHERTYPE_MAC_CONTROL: Final = 0x8808
+ETHERTYPE_ROCE: Final = 0x8915
 VLAN_TAG_TYPES = (ETHERTYPE_VLAN.to_bytes(2, "big"), ETHERTYPE_SERVICE_VLAN.to_bytes(2, "big"))
 """Ethertypes that begin a VLAN tag, as they stand in a frame."""
 BROADCAST = b"\xff" * 6
-HEADER_SIZE = 14
-TAG_SIZE = 4
-MIN_FRAME = 60
-NO_VLAN = 0xFFFF
+HEADER_SIZE: Final = 14
+TAG_SIZE: Final = 4
+MIN_FRAME: Final = 60
+NO_VLAN: Final = 0xFFFF
 """VLAN id that stands for a frame without a tag."""
 
 ETHERNET = Struct(
@@ -30,7 +32,7 @@ ETHERNET = Struct(
 )
 
 PAUSE_ADDRESS = bytes.fromhex("0180c2000001")
-PAUSE_OPCODE = 1
+PAUSE_OPCODE: Final = 1
 PAUSE = Struct(
     "PAUSE",
     MIN_FRAME,
@@ -42,8 +44,8 @@ PAUSE = Struct(
     source="IEEE 802.3 annex 31B",
 )
 
-ARP_REQUEST = 1
-ARP_REPLY = 2
+ARP_REQUEST: Final = 1
+ARP_REPLY: Final = 2
 ARP = Struct(
     "ARP",
     28,

@@ -6,22 +6,23 @@ ICMPv6 messages of neighbour discovery find the MAC address of an IPv6 address.
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Final
 
 from bluebridge.device.layout.fields import Struct, bits, raw, u8, u16, u32
 
-PROTOCOL_UDP = 17
+PROTOCOL_UDP: Final = 17
 IPV4_MAPPED = bytes(10) + b"\xff\xff"
 """The bytes before an IPv4 address in a GID (RFC 4291, 2.5.5.2)."""
-ROCE_V2 = 2
+ROCE_V2: Final = 2
 """The version of RoCE whose packets are UDP over IPv4 or IPv6 (InfiniBand annex A17)."""
-ROCE_PORT = 4791
+ROCE_PORT: Final = 4791
 """UDP destination port of RoCE v2 (InfiniBand annex A17)."""
-FIRST_SOURCE_PORT = 0xC000
+FIRST_SOURCE_PORT: Final = 0xC000
 """Lowest UDP source port of RoCE v2; each connection has a port (annex A17.4.4)."""
 
-ECN_CAPABLE = 0b10
+ECN_CAPABLE: Final = 0b10
 """Low bits of a traffic class: the sender knows of congestion marks, ECT(0) (RFC 3168)."""
-CONGESTION_EXPERIENCED = 0b11
+CONGESTION_EXPERIENCED: Final = 0b11
 """Low bits of a traffic class, all of those for ECN: a switch met congestion (RFC 3168)."""
 
 IPV4 = Struct(
@@ -67,12 +68,12 @@ UDP = Struct(
     source="RFC 768",
 )
 
-IPOIB_HEADER_SIZE = 4
+IPOIB_HEADER_SIZE: Final = 4
 IPOIB = Struct("IPOIB", IPOIB_HEADER_SIZE, u16("ethertype", 0, "protocol"), source="RFC 4391, 6")
 
-VXLAN_PORT = 4789
+VXLAN_PORT: Final = 4789
 """UDP destination port of VXLAN (RFC 7348, section 5)."""
-VNI_VALID = 0x08
+VNI_VALID: Final = 0x08
 """The flags of a frame with a valid VNI; Linux drops what has others (vxlan_core.c: vxlan_rcv)."""
 MAX_VNI = (1 << 24) - 1
 
@@ -86,8 +87,8 @@ VXLAN = Struct(
     source="RFC 7348",
 )
 
-PROTOCOL_ICMPV6 = 58
-HOP_LIMIT = 255
+PROTOCOL_ICMPV6: Final = 58
+HOP_LIMIT: Final = 255
 """Hop limit of all messages, which shows that no router has forwarded them."""
 ALL_NODES = bytes.fromhex("ff020000000000000000000000000001")
 SOLICITED, OVERRIDE = 1 << 30, 1 << 29

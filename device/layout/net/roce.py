@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Final
 
 from bluebridge.device.layout.fields import Struct, bits, raw, u8, u16, u32, u64
 from bluebridge.device.layout.net.ip import IPV4_MAPPED
 
-GRH_SIZE = 40
-GRH_NEXT_BTH = 0x1B
+GRH_SIZE: Final = 40
+GRH_NEXT_BTH: Final = 0x1B
 GRH = Struct(
     "GRH",
     GRH_SIZE,
@@ -58,19 +59,19 @@ class BthOpcode(IntEnum):
     CNP = 0x81  # congestion notification, annex A17.9
 
 
-RELIABLE_SERVICE = 0x00
-UNRELIABLE_SERVICE = 0x20
-XRC_SERVICE = 0xA0
+RELIABLE_SERVICE: Final = 0x00
+UNRELIABLE_SERVICE: Final = 0x20
+XRC_SERVICE: Final = 0xA0
 """Value added to an opcode of the reliable connection for the same operation of XRC."""
-CONGESTION_SERVICE = 0x80
+CONGESTION_SERVICE: Final = 0x80
 """The same for CNPs, which are of no connection's service."""
-SERVICE_MASK = 0xE0
+SERVICE_MASK: Final = 0xE0
 """Mask of the service in an opcode; the other bits are the operation."""
 
 PACKET_NAMES = {code & 0x1F: code.name.partition("_")[2] for code in BthOpcode if code < 0x20}
 """Names of the operations of packets, by the low bits of an opcode of a connection."""
 
-BTH_SIZE = 12
+BTH_SIZE: Final = 12
 BTH = Struct(
     "BTH",
     BTH_SIZE,
@@ -88,7 +89,7 @@ BTH = Struct(
     source="InfiniBand vol. 1, 9.2",
 )
 
-DETH_SIZE = 8
+DETH_SIZE: Final = 8
 DETH = Struct(
     "DETH",
     DETH_SIZE,
@@ -124,10 +125,10 @@ ATOMIC_ACK_ETH = Struct(
 IMMEDIATE = Struct("ImmDt", 4, u32("value", 0), source="InfiniBand vol. 1, 9.3.8")
 IETH = Struct("IETH", 4, u32("rkey", 0, "key to invalidate"), source="InfiniBand vol. 1, 9.3.9")
 CNP_REST = Struct("CNP", 16, raw("reserved", 0, 16, "0"), source="InfiniBand annex A17.9.1")
-CNP_TRAFFIC_CLASS = 46 << 2
+CNP_TRAFFIC_CLASS: Final = 46 << 2
 """DSCP 46, which a ConnectX-3 Pro gives its CNPs; no mark can come upon them."""
-CNP_SERVICE_LEVEL = 7
-ICRC_SIZE = 4
+CNP_SERVICE_LEVEL: Final = 7
+ICRC_SIZE: Final = 4
 
 _CONNECTED: dict[int, tuple[Struct, ...]] = {
     BthOpcode.RC_SEND_FIRST: (),
@@ -188,7 +189,7 @@ WITHOUT_PAYLOAD = frozenset(
 )
 """Opcodes of packets that end with their headers."""
 
-NO_CREDITS = 0x1F
+NO_CREDITS: Final = 0x1F
 """AETH credit code of a responder that does not count credits (9.7.7.2.3)."""
 
 RNR_TIMER_US: tuple[int, ...] = (
@@ -199,13 +200,13 @@ RNR_TIMER_US: tuple[int, ...] = (
 """RNR NAK timer codes in microseconds (InfiniBand vol. 1, table 45)."""
 
 MTU_BYTES = {1: 256, 2: 512, 3: 1024, 4: 2048, 5: 4096}
-GSI_QKEY = 0x80010000
-DEFAULT_PKEY = 0xFFFF
+GSI_QKEY: Final = 0x80010000
+DEFAULT_PKEY: Final = 0xFFFF
 """P_Key of a full member of the default partition."""
-SMI_QPN = 0
-GSI_QPN = 1
+SMI_QPN: Final = 0
+GSI_QPN: Final = 1
 NO_GID = bytes(16)
-PSN_MASK = 0xFFFFFF
+PSN_MASK: Final = 0xFFFFFF
 """Mask of packet sequence numbers, which have 24 bits."""
 
 
