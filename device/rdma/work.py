@@ -30,12 +30,13 @@ class SendWork:
     `fabric.messages.Request.atomic`. `immediate` may be the key to invalidate at the peer, `rkey`
     the one to invalidate here. `srqn` is the peer's SRQ, of XRC. `whole` is False where a local
     operation lacks what it says how. `status` is 0 or that of a completion in error that waits for
-    its turn.
+    its turn. It `returns_data` if it is a read or an atomic, whose answer carries them.
     """
 
     def __init__(self, index: int, operation: int) -> None:
         self.index = index
         self.operation = operation
+        self.returns_data = operation == READ or operation in ATOMICS
         self.signalled = False
         self.fence = False
         self.solicited = False
@@ -52,11 +53,6 @@ class SendWork:
         self.psn = 0
         self.packets = 1
         self.status = 0
-
-    @property
-    def returns_data(self) -> bool:
-        """True for a read or an atomic, whose answer carries data."""
-        return self.operation == READ or self.operation in ATOMICS
 
 
 class PacketWork(SendWork):

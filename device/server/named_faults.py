@@ -47,7 +47,7 @@ from bluebridge.device.layout.net.roce import NO_GID
 from bluebridge.device.mlx4.armed_faults import ANY, ArmedFault, ArmedFaults
 from bluebridge.device.mlx4.device import Hca
 from bluebridge.device.mlx4.rings.completion_queues import ACCESS
-from bluebridge.device.mlx4.rings.send_queue import SendRing
+from bluebridge.device.mlx4.rings.send_queue import SendRing, Walk
 from bluebridge.device.ntb.shape import FaultPoints
 from bluebridge.device.pci.bus import Presence
 from bluebridge.device.pci.fault_point import Decision, FaultPoint
@@ -493,16 +493,16 @@ def _deafen(hca: Hca, fault: ArmedFault) -> None:
     ring = _send_ring(hca, fault.target)
     if ring is None:
         raise ValueError(f"QP {fault.target:#x} has no send queue: `bluebridge show GUEST qp`")
-    if ring.deaf:
+    if ring.walk is Walk.DEAF:
         raise ValueError(
             f"QP {fault.target:#x} ignores its doorbells already: `bluebridge fault GUEST armed`"
         )
-    ring.deaf = True
+    ring.walk = Walk.DEAF
 
     def hear() -> None:
         later = _send_ring(hca, fault.target)
-        if later is not None and later.deaf:
-            later.deaf = False
+        if later is not None and later.walk is Walk.DEAF:
+            later.walk = Walk.DUE
             later.go_on()
 
     fault.undo = hear

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from struct import Struct
 from typing import Final
 
@@ -26,12 +27,21 @@ _HEADER: Final = Struct(">II")
 _FLUSHING: Final = (PairState.ERR, PairState.SQER)
 
 
+class Walk(Enum):
+    """Whether a doorbell begins a walk of the ring, which carries out its entries."""
+
+    DUE = "at once"
+    UNDER_WAY = "the one under way goes on"
+    LATER = "one comes in a later turn"
+    DEAF = "never: a fault by name"
+
+
 class SendRing(SendQueue):
     """The send queue of one queue pair; `index` counts slots since RESET and never wraps.
 
     `reader` reads its entries for the `engine` of its queue pair, the `owner`. `base` is the byte
     offset of the ring in `buffer`, `shift` the logarithm of its stride, `what` how the log calls
-    its entries.
+    its entries. `rung`: a doorbell rang.
     """
 
     def __init__(
@@ -59,10 +69,8 @@ class SendRing(SendQueue):
         self.shift = shift
         self.what = what
         self.index = 0
-        self.deaf = False  # doorbells are ignored: a fault by name
-        self.rung = False  # whether a doorbell ever rang
-        self._running = False
-        self._scheduled = False
+        self.rung = False
+        self.walk = Walk.DUE
         self._given: bytes | None = None  # the next entry, when it need not be fetched
 
     def ring(self) -> None:
@@ -81,10 +89,10 @@ class SendRing(SendQueue):
             self.run()
 
     def run(self) -> None:
-        if self._running or self._scheduled or self.deaf:
+        if self.walk is not Walk.DUE:
             return
         # An answer that comes within the walk calls `go_on`: the walk goes on by itself.
-        self._running = True
+        self.walk, more = Walk.UNDER_WAY, False
         try:
             more = self._walk()
         except DmaError as fault:
@@ -92,12 +100,10 @@ class SendRing(SendQueue):
             qpn = self._owner.qpn
             self._bus.tell(Fact.SEND_QUEUE_LOST, qpn=qpn, reason=str(fault))
             self._owner.ring_lost()
-            return
         finally:
             self._engine.finish()
-            self._running = False
+            self.walk = Walk.LATER if more else Walk.DUE
         if more:
-            self._scheduled = True
             self._bus.call_soon(self._again)
 
     def accepts(self, owner: int, index: int) -> bool:
@@ -106,9 +112,7 @@ class SendRing(SendQueue):
             index == self.index & 0xFFFF
             and owner == self.index >> self.log_size & 1
             and self._owner.state is PairState.RTS
-            and not self._running
-            and not self._scheduled
-            and not self.deaf
+            and self.walk is Walk.DUE
         )
 
     def push(self, entry: bytes) -> None:
@@ -121,7 +125,8 @@ class SendRing(SendQueue):
         self._given = None  # one that had to wait is read from the ring when its time comes
 
     def _again(self) -> None:
-        self._scheduled = False
+        if self.walk is Walk.LATER:
+            self.walk = Walk.DUE
         self._owner.spent = 0
         if self._owner.state is not PairState.RST:
             self.run()
@@ -152,8 +157,9 @@ class SendRing(SendQueue):
                     header, known = self._peek(self.index), True
                 if header is None:
                     return False
-                following = self._peek(self.index + slots_of(header, self.shift))
-                self._execute(header)
+                end = self.index + slots_of(header, self.shift)
+                following = self._peek(end)
+                self._execute(header, end)
                 header = following
             elif state not in _FLUSHING or not self._flush_one():
                 return False
@@ -181,11 +187,10 @@ class SendRing(SendQueue):
         word0, word1 = _HEADER.unpack(views[0] if len(views) == 1 else b"".join(views))
         return None if word0 >> 31 != index >> self.log_size & 1 else word1
 
-    def _execute(self, word1: int) -> None:
+    def _execute(self, word1: int, end: int) -> None:
         """Read the body, now that the ownership bit was seen, and hand it to the engine."""
-        index = self.index
+        index, self.index = self.index, end
         length = (word1 & DS_MASK) * 16
-        self.index = index + slots_of(word1, self.shift)
         if not length or length > 1 << (self.log_size + self.shift):
             self.reject(index, f"an entry of {length} bytes")
             return
