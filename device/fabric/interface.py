@@ -82,8 +82,8 @@ class PacketCarrier(ABC):
     """A fabric that carries the packets of connections, too."""
 
     @abstractmethod
-    def send_packet(self, message: ConnectedPacket) -> None:
-        """Deliver a packet in a later turn of the loop, or lose it."""
+    def send_packets(self, messages: Sequence[ConnectedPacket]) -> None:
+        """Deliver packets of one connection in a later turn of the loop, or lose them."""
 
     @abstractmethod
     def admits(self, size: int, fits: bool) -> bool:

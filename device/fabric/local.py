@@ -14,7 +14,7 @@ from typing import Final
 
 from bluebridge.device.fabric.addresses import is_group
 from bluebridge.device.fabric.interface import FabricPort, Stage
-from bluebridge.device.fabric.messages import Datagram, Frames, Message, Route
+from bluebridge.device.fabric.messages import Datagram, Frames, Message, Route, Train
 from bluebridge.device.fabric.ownership import Ownership, Trunk, senders
 from bluebridge.device.throttle import Throttle
 
@@ -218,8 +218,11 @@ class LocalFabric:
         stage = self.stage
         if stage is None:
             return self._hand_over(targets, message)
-        targets, copies = stage.admit(source, targets, message)
-        return copies + self._hand_over(targets, message)
+        copies = 0
+        for each in _apart(message):
+            passed, more = stage.admit(source, targets, each)
+            copies += more + self._hand_over(passed, each)
+        return copies
 
     def _hand_over(self, targets: Sequence[FabricPort], message: Message) -> int:
         """Hand a message to ports; returns the copies that receivers made."""
@@ -266,6 +269,18 @@ class LocalFabric:
         if source in owners or source in self._trunks:
             owners = [port for port in owners if port in others]
         return owners or others
+
+
+def _apart(message: Message) -> list[Message]:
+    """Return the messages that faults take one by one: of a burst of packets each."""
+    if not isinstance(message, Frames) or not message.packets:
+        return [message]
+    found: list[Message] = []
+    for train in message.trains:
+        for frame in train.frames:
+            found.append(Frames(message.address, [Train([frame])]))
+            found[-1].work = message.work
+    return found
 
 
 def _senders(message: Frames) -> list[bytes]:

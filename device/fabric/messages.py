@@ -63,7 +63,8 @@ class Request:
     """A request of an RC, UC or XRC queue pair; `srqn` is the SRQ it names on XRC, else None.
 
     It is a whole message unless it has a `part`. `ahead` counts the reads and atomics of its sender
-    that are under way in front of it. Without `ack` no acknowledgement is asked for.
+    that are under way in front of it. Without `ack` no acknowledgement is asked for. `on_wire` are
+    the packets and bytes it takes (`fabric.sizes`), if somebody has computed them.
     """
 
     op: Op
@@ -85,6 +86,7 @@ class Request:
     ahead: int
     ack: bool = field(init=False, compare=False)
     work: int = field(init=False, compare=False)
+    on_wire: tuple[int, int] | None = field(init=False, compare=False)
 
     # Written out: what dataclass would make is not compiled.
     def __init__(
@@ -126,6 +128,7 @@ class Request:
         self.ahead = ahead
         self.ack = True
         self.work = 0
+        self.on_wire = None
 
 
 @dataclass(slots=True, init=False)
@@ -134,7 +137,7 @@ class Response:
 
     `packets` is how many the request took (a read: its answer), `read` says that `payload` is
     what a read asked for, even if that is nothing. `xrc`: it comes from an XRC queue pair. `part`
-    is that of the request that was carried out.
+    is that of the request that was carried out, `on_wire` as of a request.
     """
 
     route: Route
@@ -150,6 +153,7 @@ class Response:
     part: Part | None
     source_qpn: int
     work: int = field(init=False, compare=False)
+    on_wire: tuple[int, int] | None = field(init=False, compare=False)
 
     def __init__(
         self,
@@ -179,6 +183,7 @@ class Response:
         self.xrc = xrc
         self.part = part
         self.work = 0
+        self.on_wire = None
 
 
 @dataclass(slots=True)
@@ -223,22 +228,30 @@ class Frames:
     """A burst of Ethernet frames to one address.
 
     `own_qpn` is the queue pair that sent them if they come back to its port, else -1. `mirrored`:
-    they are what the port sent, for those that want to see it.
+    they are what the port sent, for those that want to see it. `packets`: each frame is a packet of
+    its own, which a fault may concern.
     """
 
     address: bytes
     trains: list[Train]
     own_qpn: int
     mirrored: bool
+    packets: bool
     work: int = field(init=False, compare=False)
 
     def __init__(
-        self, address: bytes, trains: list[Train], own_qpn: int = -1, mirrored: bool = False
+        self,
+        address: bytes,
+        trains: list[Train],
+        own_qpn: int = -1,
+        mirrored: bool = False,
+        packets: bool = False,
     ) -> None:
         self.address = address
         self.trains = trains
         self.own_qpn = own_qpn
         self.mirrored = mirrored
+        self.packets = packets
         self.work = 0
 
 

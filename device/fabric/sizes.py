@@ -71,10 +71,10 @@ def size_of(message: Message) -> tuple[int, int]:
     return 0, 0
 
 
-def size_of_packet(route: Route, packet: TransportPacket) -> int:
-    """Return the bytes of a packet of a connection."""
-    extended = _EXTENDED[packet.opcode + packet.service]
-    return _bytes(route, 1, extended, len(packet.payload))
+def size_of_packet(route: Route, packet: TransportPacket) -> tuple[int, int]:
+    """Return packets and bytes of a packet of a connection, or of a run."""
+    extended, count = _EXTENDED[packet.opcode + packet.service], 1 + len(packet.more)
+    return count, count * _bytes(route, 1, extended, len(packet.payload))
 
 
 def _of_request(message: Request) -> tuple[int, int]:

@@ -36,10 +36,10 @@ def before_infiniband(lrh: bytes, grh: bytes) -> int:
     return crc32(masked_lrh + (_masked_grh(grh) if grh else b""))
 
 
-def invariant(before: int, transport: bytes) -> bytes:
-    """Return the ICRC of a packet; `transport` reaches from its BTH to its padding."""
-    value = crc32(transport[:_RESERVED] + b"\xff", before)
-    return crc32(memoryview(transport)[_RESERVED + 1 :], value).to_bytes(4, "little")
+def invariant(before: int, transport: bytes, more: bytes | memoryview = b"") -> bytes:
+    """Return the ICRC of a packet: `transport` and `more` are from its BTH to its padding."""
+    value = crc32(transport[:_RESERVED] + b"\xff" + transport[_RESERVED + 1 :], before)
+    return crc32(more, value).to_bytes(4, "little")
 
 
 def _masked_grh(grh: bytes) -> bytes:

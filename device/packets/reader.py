@@ -31,12 +31,16 @@ from bluebridge.device.layout.net.roce import (
     HEADERS,
     ICRC_SIZE,
     PSN_MASK,
+    SERVICE_MASK,
     WITHOUT_PAYLOAD,
+    BthOpcode,
     ipv4_gid,
 )
 from bluebridge.device.packets import crc, forms
 from bluebridge.device.packets.message import PacketError
 
+BTH_WORD: Final = BTH_SIZE - 4
+"""Where in the BTH the word with A bit and PSN is."""
 _TAG_SIZE: Final = 4
 _TAGGED: Final = ETHERTYPE_VLAN.to_bytes(2, "big")
 _PROTOCOL_IPV4: Final = 9
@@ -54,6 +58,12 @@ MOST_HEADS: Final = 1024
 _HEADERS_SIZE: Final = {
     opcode: BTH_SIZE + sum(header.size for header in headers) for opcode, headers in HEADERS.items()
 }
+
+_MIDDLES: Final = (
+    int(BthOpcode.RC_SEND_MIDDLE),
+    int(BthOpcode.RC_WRITE_MIDDLE),
+    int(BthOpcode.RC_READ_RESPONSE_MIDDLE),
+)
 
 MOST_BYTES: Final = HEADER_SIZE + _TAG_SIZE + IPV6.size + 0xFFFF
 """Greatest length of a frame that a packet can be in: network headers have 16 bits for theirs."""
@@ -251,8 +261,10 @@ def _read_transport(packet: WirePacket, at: int, end: int, before: int, whole: b
     packet.end = end - (flags >> 4 & 3)
     if packet.end < packet.start or (opcode in WITHOUT_PAYLOAD and packet.start != end):
         raise Refused(Reason.LENGTH)
-    if whole and crc.invariant(before, frame[at:end]) != frame[end : end + ICRC_SIZE]:
-        raise Refused(Reason.ICRC)
+    if whole:
+        payload = memoryview(frame)[packet.start : end]
+        if crc.invariant(before, frame[at : at + size], payload) != frame[end : end + ICRC_SIZE]:
+            raise Refused(Reason.ICRC)
     packet.opcode, packet.pkey = opcode, pkey
     packet.target_qpn, packet.psn = target & PSN_MASK, word & PSN_MASK
     packet.solicited, packet.migrated = bool(flags & 0x80), bool(flags & 0x40)
@@ -299,6 +311,34 @@ class PacketReader:
         ):
             self._learn(packet, size)
         return packet
+
+    def follow(self, packet: WirePacket, frames: list[bytes], at: int) -> list[memoryview]:
+        """Return the payloads of packets that go on with another one, in the frames from `at` on.
+
+        They are in the middle of the same message: each has the same headers but the next PSN. One
+        that asks for an acknowledgement is the last, and `packet` has its request then.
+        """
+        found: list[memoryview] = []
+        head, frame = packet.head, packet.frame
+        if head is None or packet.ack or packet.opcode & ~SERVICE_MASK not in _MIDDLES:
+            return found
+        word_at, start, size = head.at + BTH_WORD, packet.start, len(frame)
+        check, after = head.at + head.length - ICRC_SIZE, word_at + forms.WORD.size
+        alike, extended, psn = frame[:word_at], frame[after:start], packet.psn
+        while at < len(frames):
+            frame, at, psn = frames[at], at + 1, (psn + 1) & PSN_MASK
+            if len(frame) != size or frame[:word_at] != alike or frame[after:start] != extended:
+                break
+            (word,) = forms.WORD.unpack_from(frame, word_at)
+            view = memoryview(frame)
+            icrc = crc.invariant(head.before, frame[head.at : start], view[start:check])
+            if word & PSN_MASK != psn or icrc != frame[check : check + ICRC_SIZE]:
+                break
+            found.append(view[start : packet.end])
+            if word >> 31:
+                packet.ack = True
+                break
+        return found
 
     def _learn(self, packet: WirePacket, size: int) -> None:
         """Remember what is in front of a BTH, unless a check sum of all bytes is in it."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from bluebridge.device.layout.net.roce import (
+    BTH_SIZE,
     CONGESTION_SERVICE,
     HEADERS,
     NO_CREDITS,
@@ -13,7 +15,7 @@ from bluebridge.device.layout.net.roce import (
     SERVICE_MASK,
 )
 from bluebridge.device.packets import forms
-from bluebridge.device.packets.reader import WirePacket
+from bluebridge.device.packets.reader import BTH_WORD, WirePacket
 from bluebridge.device.packets.segmentation import Packet
 
 _MIGRATED: Final = 0x40
@@ -31,6 +33,9 @@ class TransportPacket:
     `opcode` is that of the reliable connection for the same operation, `service` what the opcode on
     the wire has more (UC, XRC, CNP). `index` is the entry of the sender's queue that a request is
     of, -1 if it is not known.
+
+    It stands for a run of packets if there is `more`: payloads of those that follow, with the same
+    headers and PSNs one later each. `ack` is of the last one then.
     """
 
     opcode: int
@@ -50,6 +55,7 @@ class TransportPacket:
     srqn: int
     service: int
     index: int
+    more: Sequence[bytes | memoryview]
 
     # Written out: what dataclass would make is not compiled.
     def __init__(
@@ -71,6 +77,7 @@ class TransportPacket:
         srqn: int = 0,
         service: int = 0,
         index: int = -1,
+        more: Sequence[bytes | memoryview] = (),
     ) -> None:
         self.opcode = opcode
         self.psn = psn
@@ -89,19 +96,46 @@ class TransportPacket:
         self.srqn = srqn
         self.service = service
         self.index = index
+        self.more = more
+
+    def apart(self) -> list[TransportPacket]:
+        """Return the packets of a run one by one; this one is the first of them then."""
+        more, self.more = self.more, ()
+        found = [self]
+        for payload in more:
+            psn = (found[-1].psn + 1) & PSN_MASK
+            found.append(
+                TransportPacket(
+                    self.opcode,
+                    psn,
+                    payload,
+                    srqn=self.srqn,
+                    service=self.service,
+                    index=self.index,
+                )
+            )
+        found[-1].ack, found[0].ack = self.ack, self.ack and not more
+        return found
 
 
-def write_headers(packet: TransportPacket, target_qpn: int, pkey: int) -> bytes:
-    """Return a packet from its BTH to its payload."""
+def write_headers(packet: TransportPacket, target_qpn: int, pkey: int) -> list[bytes]:
+    """Return a packet from its BTH to its payload, and the others of a run."""
     flags = (packet.solicited << 7) | _MIGRATED | ((-len(packet.payload) & 3) << 4)
     opcode = packet.opcode + packet.service
     if packet.service == CONGESTION_SERVICE:
         flags, target_qpn = 0, target_qpn | _BECN
-    word = (packet.ack << 31) | (packet.psn & PSN_MASK)
+    psn, ack, count = packet.psn, packet.ack << 31, len(packet.more)
+    word = (psn & PSN_MASK) | (0 if count else ack)
     headers = forms.BTH.pack(opcode, flags, pkey, target_qpn, word)
     for name in _NAMES[opcode]:
         headers += _extended(packet, name)
-    return headers
+    found = [headers]
+    if count:
+        before, after, pack = headers[:BTH_WORD], headers[BTH_SIZE:], forms.WORD.pack
+        for number in range(1, count + 1):
+            word = ((psn + number) & PSN_MASK) | (ack if number == count else 0)
+            found.append(before + pack(word) + after)
+    return found
 
 
 def _extended(packet: TransportPacket, name: str) -> bytes:
@@ -120,8 +154,8 @@ def _extended(packet: TransportPacket, name: str) -> bytes:
 
 
 def write_transport(packet: TransportPacket, target_qpn: int, pkey: int) -> Packet:
-    """Return the packet with its headers as bytes, for `carriers`."""
-    headers = write_headers(packet, target_qpn, pkey)
+    """Return the packet with its headers as bytes, for `carriers`; it is no run."""
+    (headers,) = write_headers(packet, target_qpn, pkey)
     return Packet(headers, bytes(packet.payload), len(packet.payload))
 
 

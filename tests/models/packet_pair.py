@@ -67,9 +67,10 @@ class PacketPair(Pair):
 
     def _note(self, source: FabricPort, message: Message) -> bool:
         if isinstance(message, Frames):
-            self.packets.append(read_packet(bytes(message.trains[0].frames[0])))
-            if self.packets[-1].opcode == BthOpcode.CNP:
-                self.reported.append(self.b.host.now)
+            for frame in (frame for train in message.trains for frame in train.frames):
+                self.packets.append(read_packet(bytes(frame)))
+                if self.packets[-1].opcode == BthOpcode.CNP:
+                    self.reported.append(self.b.host.now)
         return True
 
     def rule(self, words: str, link: str = "a") -> None:

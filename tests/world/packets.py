@@ -25,9 +25,9 @@ from bluebridge.device.packets.message import WireMessage
 from bluebridge.device.packets.reader import PacketReader, Reason
 from bluebridge.device.packets.segmentation import opcode_of
 from bluebridge.device.packets.transport import TransportPacket, read_transport, write_transport
-from bluebridge.device.rdma.connected.packet_receiver import answers_of
+from bluebridge.device.rdma.connected.packet_receiver import answers_of, requests_in
 from bluebridge.device.rdma.connected.packet_receiver import request_of as unit_of
-from bluebridge.device.rdma.connected.packet_sender import data_of, packet_of
+from bluebridge.device.rdma.connected.packet_sender import answers_in, data_of, packets_of
 from bluebridge.device.rdma.connected.requester import KEEP, STOP, Limits, Requester, Sending
 from bluebridge.device.rdma.connected.responder import Nak, Responder, operate
 from bluebridge.device.rdma.vocabulary import CompletionStatus
@@ -95,7 +95,7 @@ class Remote:
     def write(self, request: Request, *, notifies: bool) -> bool:
         va, data = request.remote_address, b"".join(request.payload)
         self.check_end(request, va + len(data))
-        assert len(data) <= MTU
+        assert len(data) <= MTU * request.packets
         if notifies and not self.take_receive():
             return False
         self.memory[va : va + len(data)] = data
@@ -103,7 +103,7 @@ class Remote:
 
     def read(self, request: Request, offset: int, length: int) -> list[memoryview]:
         va = request.remote_address + offset
-        assert va >= READABLE and va + length <= ATOMIC_WORDS and length <= MTU
+        assert va >= READABLE and va + length <= ATOMIC_WORDS and length <= BURST * MTU
         self._check_key(request.rkey)
         return [memoryview(bytes(self.memory[va : va + length]))]
 
@@ -128,7 +128,7 @@ class Remote:
 
     def place(self, request: Request, offset: int, *, ends: bool) -> None:
         data = b"".join(request.payload)
-        assert offset == len(self._room) and len(data) <= MTU
+        assert offset == len(self._room) and len(data) <= MTU * request.packets
         self._room += data
 
     def complete(self, request: Request, length: int) -> None:
@@ -168,7 +168,9 @@ class Link:
         self._answering = False
         first = (PSN_MASK - seed % 40) & PSN_MASK  # PSNs wrap in most runs
         self.remote = Remote()
-        self.requester = Requester(limits or Limits(mtu=MTU, window=32, reads=4), first)
+        part = (1, 3, 32)[seed % 3]
+        limits = limits or Limits(mtu=MTU, window=32, reads=4, part=part)
+        self.requester = Requester(limits, first)
         self.responder = Responder(MTU, first, self.remote, depth=4)
         self.readers = PacketReader(), PacketReader()
         self.completed: list[tuple[int, CompletionStatus | None]] = []
@@ -179,19 +181,18 @@ class Link:
         self.sent: list[TransportPacket] = []
         self.corrupted = 0
         self.when_complete: Callable[[SendWork], None] = lambda request: None
-        self.most_in_air = self._in_air = 0
+        self.most_in_air = self._in_air = self.longest_run = 0
+        self._together: list[bytes] = []
 
     # memory of the requester's side
 
     def load(self, request: SendWork, offset: int, length: int) -> bytes:
-        assert length <= MTU
         return message_bytes(request)[offset : offset + length]
 
     def store(self, request: SendWork, packet: TransportPacket) -> bool:
         data = data_of(self.requester, request, packet)
         if data is None:
             return False
-        assert len(data) <= MTU
         offset = (packet.psn - request.psn & PSN_MASK) * MTU
         room = self.results.setdefault(request.index, bytearray(request.length))
         room[offset : offset + len(data)] = data
@@ -209,10 +210,11 @@ class Link:
             payload = b""
             if not request.returns_data:
                 offset = requester.index * MTU
-                payload = self.load(request, offset, min(MTU, request.length - offset))
-            packet = packet_of(requester, request, payload)
-            self.sent.append(packet)
-            self._carry(packet, to_responder=True)
+                length = min(requester.packets * MTU, request.length - offset)
+                payload = self.load(request, offset, length)
+            packets = _apart(packets_of(requester, request, payload))
+            self.sent += packets
+            self._send(packets, to_responder=True)
         while requester.done:
             request = requester.done.popleft()
             status = CompletionStatus(request.status) if request.status else None
@@ -234,11 +236,17 @@ class Link:
 
     def _answer(self) -> None:
         self._answering = False
-        for packet in self.answers(BURST):
-            self._carry(packet, to_responder=False)
+        self._send(_apart(self.answers(BURST)), to_responder=False)
         if self.responder.busy:
             self._answering = True
             self.clock.after(self.random.random() * PAUSE, self._answer)
+
+    def _send(self, packets: list[TransportPacket], *, to_responder: bool) -> None:
+        """Carry a burst: what is not late arrives together."""
+        self._together = together = list[bytes]()
+        for packet in packets:
+            self._carry(packet, to_responder=to_responder)
+        self.clock.after(1e-5, partial(self._arrive, together, to_responder))
 
     def _carry(self, packet: TransportPacket, *, to_responder: bool) -> None:
         ends = [ipv4_gid(bytes((10, 0, 0, 1 + side))) for side in (0, 1)]
@@ -257,10 +265,13 @@ class Link:
             sent = frame
             if chance() < weather.corrupt:
                 sent, self.corrupted = self._damaged(frame), self.corrupted + 1
-            late = chance() * 1e-3 if chance() < weather.delay else 0.0
             self._in_air += 1
             self.most_in_air = max(self.most_in_air, self._in_air)
-            self.clock.after(1e-5 + late, partial(self._arrive, sent, to_responder))
+            if chance() < weather.delay:
+                late = 1e-5 + chance() * 1e-3
+                self.clock.after(late, partial(self._arrive, [sent], to_responder))
+            else:
+                self._together.append(sent)
 
     def _damaged(self, frame: bytes) -> bytes:
         """The frame with one bit turned over behind the UDP header, where only the ICRC looks."""
@@ -270,23 +281,33 @@ class Link:
         damaged[_BTH + place] ^= 1 << self.random.randrange(8)
         return bytes(damaged)
 
-    def _arrive(self, frame: bytes, to_responder: bool) -> None:
-        self._in_air -= 1
-        wire = self.readers[to_responder].read(frame)
-        if wire is None:
-            return
-        packet = read_transport(wire)
-        if to_responder:
-            self.ask(packet)
-            if not self._answering:
-                self._answer()
-        else:
-            self._take_answer(packet)
-            self._act()
+    def _arrive(self, frames: list[bytes], to_responder: bool) -> None:
+        """Take frames in order; packets that go on with the one before them are a run with it."""
+        self._in_air -= len(frames)
+        reader, at = self.readers[to_responder], 0
+        while at < len(frames):
+            wire = reader.read(frames[at])
+            at += 1
+            if wire is None:
+                continue
+            more = reader.follow(wire, frames, at)
+            at += len(more)
+            self.longest_run = max(self.longest_run, 1 + len(more))
+            packet = read_transport(wire)
+            packet.more = more
+            if to_responder:
+                self.ask(packet)
+                if not self._answering:
+                    self._answer()
+            else:
+                for answer in answers_in(self.requester, packet):
+                    self._take_answer(answer)
+                self._act()
 
     def ask(self, packet: TransportPacket) -> None:
         """Give a request to the responder."""
-        self.responder.receive(unit_of(packet, MTU))
+        for each in requests_in(self.responder, packet):
+            self.responder.receive(unit_of(each, MTU))
 
     def answers(self, most: int) -> list[TransportPacket]:
         """Packets of answers that are due."""
@@ -300,7 +321,7 @@ class Link:
         if request is None:
             return
         if self.store(request, packet):
-            requester.stored(1)
+            requester.stored(1 + len(packet.more))
         else:
             requester.fail(CompletionStatus.BAD_RESP_ERR)
 
@@ -313,6 +334,10 @@ class Link:
     def icrc_errors(self) -> int:
         """Frames that only the ICRC told apart from a packet."""
         return sum(reader.refused[Reason.ICRC] for reader in self.readers)
+
+
+def _apart(runs: list[TransportPacket]) -> list[TransportPacket]:
+    return [packet for run in runs for packet in run.apart()]
 
 
 def random_request(number: int, source: random.Random) -> SendWork:

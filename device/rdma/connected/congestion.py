@@ -162,7 +162,7 @@ class Congestion:
         self.sent += 1
         opcode = BthOpcode.CNP - CONGESTION_SERVICE
         report = TransportPacket(opcode, 0, service=CONGESTION_SERVICE)
-        qp.port.send_packet(ConnectedPacket(qp.route, qp.remote_qpn, report, qp.qpn))
+        qp.port.send_packets([ConnectedPacket(qp.route, qp.remote_qpn, report, qp.qpn)])
         qp.bus.call_later(INTERVAL, self._may_report)
 
     def _may_report(self) -> None:

@@ -49,9 +49,13 @@ _NOWHERE: Final = Route(b"", b"", b"", b"")
 
 
 def request_of(packet: TransportPacket, mtu: int) -> Request:
-    """Return a packet as a unit of a request; how long a SEND is only its last packet says."""
-    code = packet.opcode
-    op, size, part = _OPS[code], len(packet.payload), _PARTS.get(code)
+    """Return a packet or a run as a unit of a request.
+
+    How long a SEND is only its last packet says.
+    """
+    code, payload = packet.opcode, [packet.payload, *packet.more]
+    op, part, count = _OPS[code], _PARTS.get(code), len(payload)
+    size = count * len(packet.payload)
     if code in _FIRST:
         part = Part(0, packet.length, 0, begins=True, last=False)
     elif part is None and op in (Op.WRITE, Op.WRITE_IMM) and packet.length != size:
@@ -63,9 +67,9 @@ def request_of(packet: TransportPacket, mtu: int) -> Request:
         0,
         0,
         packet.psn,
-        packets_of(packet.length, mtu) if reads else 1,
+        packets_of(packet.length, mtu) if reads else count,
         packet.length if reads else size,
-        [memoryview(packet.payload)] if size else (),
+        [memoryview(each) for each in payload] if size else (),
         packet.va,
         packet.rkey,
         packet.immediate,
@@ -78,10 +82,17 @@ def request_of(packet: TransportPacket, mtu: int) -> Request:
     return request
 
 
+def requests_in(responder: Responder, packet: TransportPacket) -> list[TransportPacket]:
+    """Return the requests in a packet or a run, which stays one if it comes in order."""
+    if packet.more and (packet.psn != responder.expected or responder.full):
+        return packet.apart()
+    return [packet]
+
+
 def answers_of(
     responder: Responder, side: RemoteSide, mtu: int, most: int
 ) -> list[TransportPacket]:
-    """Return packets of the answers that are due, in order.
+    """Return packets of the answers that are due, in order, those in the middle of a read as runs.
 
     Requests that waited are carried out where their turn comes. These and the packets are `most`
     together, if there are as many.
@@ -89,32 +100,49 @@ def answers_of(
     packets: list[TransportPacket] = []
     left = most
     while left > 0 and responder.busy:
-        answer = responder.next_answer()
+        answer = responder.next_answer(left)
         if answer is None:
             left -= responder.proceed(left)
             continue
-        left -= 1
-        try:
-            packets.append(_packet_of(answer, responder.msn, side, mtu))
-        except Nak as nak:
-            responder.unreadable(answer, nak)
+        left -= answer.given
+        request = answer.request
+        if answer.original is not None:
+            code = int(BthOpcode.RC_ATOMIC_ACK)
+            brought = TransportPacket(code, answer.psn, msn=answer.msn, original=answer.original)
+            packets.append(brought)
+        elif not answer.lazy or request is None:
+            code, syndrome = int(BthOpcode.RC_ACK), answer.syndrome
+            packets.append(TransportPacket(code, answer.psn, syndrome=syndrome, msn=answer.msn))
+        else:
+            try:
+                _add_data(packets, answer, request, responder.msn, side, mtu)
+            except Nak as nak:
+                responder.unreadable(answer, nak)
     return packets
 
 
-def _packet_of(answer: Answer, msn: int, side: RemoteSide, mtu: int) -> TransportPacket:
-    """Return the packet of an answer that is due; raises `Nak` if its bytes may not be read."""
-    if answer.original is not None:
-        code = int(BthOpcode.RC_ATOMIC_ACK)
-        return TransportPacket(code, answer.psn, msn=answer.msn, original=answer.original)
-    request = answer.request
-    if not answer.lazy or request is None:
-        code = int(BthOpcode.RC_ACK)
-        return TransportPacket(code, answer.psn, syndrome=answer.syndrome, msn=answer.msn)
-    index = answer.sent - 1
-    offset = index * mtu
-    data = b"".join(side.read(request, offset, min(mtu, request.length - offset)))
-    code = read_response_of(index, answer.packets)
-    return TransportPacket(code, (answer.psn + index) & PSN_MASK, data, msn=msn)
+def _add_data(
+    packets: list[TransportPacket],
+    answer: Answer,
+    request: Request,
+    msn: int,
+    side: RemoteSide,
+    mtu: int,
+) -> None:
+    """Add the packets of a read that were given out; raises `Nak` if they may not be read."""
+    first, last = answer.sent - answer.given, answer.packets - 1
+    offset = first * mtu
+    length = min(answer.given * mtu, request.length - offset)
+    view = memoryview(b"".join(side.read(request, offset, length)))
+    more: list[bytes | memoryview] = []
+    for index in range(first, answer.sent):
+        payload, view = view[:mtu], view[mtu:]
+        if max(first, 1) < index < last:
+            more.append(payload)
+            continue
+        more, psn = [], (answer.psn + index) & PSN_MASK
+        code = read_response_of(index, answer.packets)
+        packets.append(TransportPacket(code, psn, payload, msn=msn, more=more))
 
 
 class PacketReceiver(ConnectedReceiver):
@@ -130,9 +158,14 @@ class PacketReceiver(ConnectedReceiver):
         qp = self._qp
         if qp.state not in RECEIVING:
             return
+        qp.traffic.received(*size_of_packet(qp.route, packet))
         responder = self._open()
-        qp.traffic.received(1, size_of_packet(qp.route, packet))
-        request = request_of(packet, qp.mtu)
+        for each in requests_in(responder, packet):
+            if qp.state in RECEIVING:
+                self._take(responder, each)
+
+    def _take(self, responder: Responder, packet: TransportPacket) -> None:
+        request = request_of(packet, self._qp.mtu)
         if responder.full and not self._has_room(responder, request):
             return  # as if it had been lost
         responder.receive(request)
@@ -183,21 +216,28 @@ class PacketReceiver(ConnectedReceiver):
 
     def _send_burst(self, responder: Responder) -> None:
         """Send a burst of answers, of data only what the rate permits."""
-        engine = self._qp.engine
-        for _ in range(BURST):
-            if not responder.busy or (responder.reads and not engine.admits_data()):
+        qp, left = self._qp, BURST
+        while left > 0 and responder.busy:
+            most = qp.engine.admits_data(left)
+            if not most and responder.reads:
                 return
-            for packet in answers_of(responder, self._memory, self._qp.mtu, 1):
-                self._leave(packet)
-                engine.spend(len(packet.payload))
+            packets = answers_of(responder, self._memory, qp.mtu, max(most, 1))
+            left -= max(most, 1)
+            if packets:
+                self._leave(packets)
 
-    def _leave(self, packet: TransportPacket) -> None:
+    def _leave(self, packets: list[TransportPacket]) -> None:
         qp = self._qp
-        packet.service = SERVICES[qp.role]
-        qp.traffic.sent(1, size_of_packet(qp.route, packet))
-        if packet.syndrome:
-            qp.port.diagnostics.refused(packet.syndrome)
-        qp.port.send_packet(ConnectedPacket(qp.route, qp.remote_qpn, packet, qp.qpn))
+        burst: list[ConnectedPacket] = []
+        for packet in packets:
+            packet.service = SERVICES[qp.role]
+            count, size = size_of_packet(qp.route, packet)
+            qp.traffic.sent(count, size)
+            if packet.syndrome:
+                qp.port.diagnostics.refused(packet.syndrome)
+            burst.append(ConnectedPacket(qp.route, qp.remote_qpn, packet, qp.qpn))
+            qp.engine.spend(count * len(packet.payload))
+        qp.port.send_packets(burst)
 
     def _answer_more(self) -> None:
         self._scheduled = False

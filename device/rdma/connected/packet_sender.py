@@ -43,42 +43,71 @@ _CARRIED_ATOMICS: Final = frozenset((COMPARE_SWAP, FETCH_ADD))
 _FINAL_DATA: Final = (BthOpcode.RC_READ_RESPONSE_LAST, BthOpcode.RC_READ_RESPONSE_ONLY)
 
 
-def packet_of(requester: Requester, work: SendWork, payload: bytes) -> TransportPacket:
-    """Return the packet of the unit that was given out; of a read it asks for all from there on.
+def packets_of(requester: Requester, work: SendWork, data: bytes) -> list[TransportPacket]:
+    """Return the packets of the unit that was given out, those in the middle of a message as runs.
 
-    An acknowledgement is asked for behind a message, twice in a window, and where that is full.
+    The packet of a read asks for all from there on. An acknowledgement is asked for behind a
+    message and twice in a window.
     """
-    limits, index, last = requester.limits, requester.index, work.packets - 1
-    psn = (work.psn + index) & PSN_MASK
+    limits, first, last = requester.limits, requester.index, work.packets - 1
+    mtu, half = limits.mtu, max(limits.window // 2, 1)
+    psn = (work.psn + first) & PSN_MASK
     if work.operation == READ:
-        offset = index * limits.mtu
-        return TransportPacket(
-            BthOpcode.RC_READ_REQUEST,
-            psn,
-            ack=True,
-            va=(work.remote_address + offset) & MASK,  # a peer may answer beyond
-            rkey=work.rkey,
-            length=work.length - offset,
-            srqn=work.srqn,
-            index=work.index,
-        )
-    due = requester.due
-    full = (due - requester.oldest) & PSN_MASK >= limits.window
-    return TransportPacket(
-        opcode_of(work.operation, index, work.packets),
-        psn,
-        payload,
-        ack=limits.reliable and (index == last or full or not due % max(limits.window // 2, 1)),
-        solicited=work.solicited and index == last,
-        va=work.remote_address,
-        rkey=work.rkey,
-        length=work.length,
-        operand=work.atomic[0],
-        compare=work.atomic[1],
-        immediate=work.immediate,
-        srqn=work.srqn,
-        index=work.index,
-    )
+        offset = first * mtu
+        return [
+            TransportPacket(
+                BthOpcode.RC_READ_REQUEST,
+                psn,
+                ack=True,
+                va=(work.remote_address + offset) & MASK,  # a peer may answer beyond
+                rkey=work.rkey,
+                length=work.length - offset,
+                srqn=work.srqn,
+                index=work.index,
+            )
+        ]
+    found: list[TransportPacket] = []
+    more: list[bytes | memoryview] = []
+    middle, view = -1, memoryview(data)
+    for index in range(first, first + requester.packets):
+        payload, view = view[:mtu], view[mtu:]
+        due = (psn + 1) & PSN_MASK
+        ack = limits.reliable and (index == last or not due % half)
+        opcode = opcode_of(work.operation, index, work.packets)
+        if opcode == middle:
+            more.append(payload)
+            found[-1].ack = ack
+        else:
+            more = []
+            found.append(
+                TransportPacket(
+                    opcode,
+                    psn,
+                    payload,
+                    ack=ack,
+                    solicited=work.solicited and index == last,
+                    va=work.remote_address,
+                    rkey=work.rkey,
+                    length=work.length,
+                    operand=work.atomic[0],
+                    compare=work.atomic[1],
+                    immediate=work.immediate,
+                    srqn=work.srqn,
+                    index=work.index,
+                    more=more,
+                )
+            )
+        middle, psn = -1 if ack or not index else opcode, due
+    return found
+
+
+def answers_in(requester: Requester, packet: TransportPacket) -> list[TransportPacket]:
+    """Return the answers in a packet or a run, which stays one if it is of the oldest read."""
+    if packet.more and packet.psn == requester.oldest and requester.pending:
+        work, end = requester.pending[0], packet.psn + 1 + len(packet.more)
+        if work.operation == READ and (end - work.psn) & PSN_MASK < work.packets:
+            return [packet]
+    return packet.apart()
 
 
 def data_of(requester: Requester, work: SendWork, packet: TransportPacket) -> bytes | None:
@@ -86,12 +115,16 @@ def data_of(requester: Requester, work: SendWork, packet: TransportPacket) -> by
     if packet.opcode == BthOpcode.RC_ATOMIC_ACK:
         original = packet.original.to_bytes(ATOMIC_SIZE, "little")
         return original if work.operation in ATOMICS else None
-    index, mtu = (packet.psn - work.psn) & PSN_MASK, requester.limits.mtu
+    index, mtu, count = (
+        (packet.psn - work.psn) & PSN_MASK,
+        requester.limits.mtu,
+        1 + len(packet.more),
+    )
     ends = packet.opcode in _FINAL_DATA
-    if work.operation != READ or ends != (index == work.packets - 1):
+    if work.operation != READ or ends != (index + count == work.packets):
         return None
-    data = bytes(packet.payload)
-    return data if len(data) == min(mtu, work.length - index * mtu) else None
+    data = b"".join((packet.payload, *packet.more))
+    return data if len(data) == min(count * mtu, work.length - index * mtu) else None
 
 
 class PacketSender(ConnectedSender):
@@ -110,14 +143,20 @@ class PacketSender(ConnectedSender):
     def _take_limits(self, limits: Limits) -> None:
         super()._take_limits(limits)
         limits.window = min(WINDOW, WINDOW_BYTES // limits.mtu)
+        limits.part = 1 if self._paced else limits.window
         limits.time_factor = stretched(self._time_factor, limits.timeout)
         limits.least = LEAST_TIMEOUT
 
     def stop(self) -> None:
         super().stop()
-        if self.pacer is not None:
+        self._pace(None)
+
+    def _pace(self, pacer: Pacer | None) -> None:
+        """Send as a pacer lets units go, one packet each, or in bursts without one."""
+        if self.pacer is not None and pacer is None:
             self.pacer.stop()
-            self.pacer = None
+        self.pacer, self._paced = pacer, pacer is not None
+        self._limits.part = 1 if self._paced else self._limits.window
 
     # -- requests -------------------------------------------------------------------------------
 
@@ -140,19 +179,23 @@ class PacketSender(ConnectedSender):
             self._go_on(True)
 
     def _send_unit(self, requester: Requester, work: SendWork) -> None:
-        qp, payload = self._qp, b""
+        qp, data = self._qp, b""
         if not work.returns_data:
-            offset, mtu = requester.index * requester.limits.mtu, requester.limits.mtu
-            length = min(mtu, work.length - offset)
+            mtu = requester.limits.mtu
+            offset = requester.index * mtu
+            length = min(requester.packets * mtu, work.length - offset)
             parts = work.parts if length == work.length else stretch(work.parts, offset, length)
-            payload = b"".join(qp.memory.gather(parts, note=True))
-        packet = packet_of(requester, work, payload)
-        qp.spent += MESSAGE_COST + len(payload)
-        packet.service = SERVICES[qp.role]
-        qp.traffic.sent(1, size_of_packet(qp.route, packet))
-        qp.port.send_packet(ConnectedPacket(qp.route, qp.remote_qpn, packet, qp.qpn))
+            data = b"".join(qp.memory.gather(parts, note=True))
+        packets = packets_of(requester, work, data)
+        qp.spent += MESSAGE_COST * requester.packets + len(data)
+        burst: list[ConnectedPacket] = []
+        for packet in packets:
+            packet.service = SERVICES[qp.role]
+            qp.traffic.sent(*size_of_packet(qp.route, packet))
+            burst.append(ConnectedPacket(qp.route, qp.remote_qpn, packet, qp.qpn))
+        qp.port.send_packets(burst)
         if self.pacer is not None:
-            self.pacer.spend(len(payload))
+            self.pacer.spend(len(data))
 
     # -- answers ------------------------------------------------------------------------------
 
@@ -160,17 +203,17 @@ class PacketSender(ConnectedSender):
         qp, requester, syndrome = self._qp, self._requester, packet.syndrome
         if requester is None or qp.state not in (PairState.RTS, PairState.SQD):
             return
-        qp.traffic.received(1, size_of_packet(qp.route, packet))
+        qp.traffic.received(*size_of_packet(qp.route, packet))
         if syndrome:
             qp.port.diagnostics.was_refused(syndrome)
             qp.bus.tell(Fact.REFUSAL, qpn=qp.qpn, syndrome=syndrome, psn=packet.psn)
-        if not requester.expects(packet.psn):
-            return
         blocked = requester.blocked
         brings = packet.opcode != BthOpcode.RC_ACK
-        work = requester.receive(packet.psn, 1, 0 if brings else syndrome, brings=brings)
-        if work is not None:
-            self._store(requester, work, packet)
+        for each in answers_in(requester, packet):
+            if requester.expects(each.psn):
+                work = requester.receive(each.psn, 1, 0 if brings else syndrome, brings=brings)
+                if work is not None:
+                    self._store(requester, work, each)
         self._act(requester)
         self._go_on(blocked)
 
@@ -188,7 +231,7 @@ class PacketSender(ConnectedSender):
             self._tell_refused(work.index, error)
             requester.fail(CompletionStatus.LOCAL_PROT_ERR)
             return
-        requester.stored(1)
+        requester.stored(1 + len(packet.more))
 
     # -- congestion ---------------------------------------------------------------------------
 
@@ -198,14 +241,15 @@ class PacketSender(ConnectedSender):
             return
         self.congestion.received += 1
         if self.pacer is None:
-            self.pacer = Pacer(qp.bus, self)
-        self.pacer.reported()
+            self._pace(Pacer(qp.bus, self))
+        if self.pacer is not None:
+            self.pacer.reported()
 
     def marked(self) -> None:
         self.congestion.marked()
 
-    def admits_data(self) -> bool:
-        return self.pacer is None or self.pacer.open
+    def admits_data(self, most: int) -> int:
+        return most if self.pacer is None else int(self.pacer.open)
 
     def spend(self, size: int) -> None:
         if self.pacer is not None:
@@ -241,8 +285,7 @@ class PacketSender(ConnectedSender):
             cause=cause,
         )
         if pacer.done:
-            pacer.stop()
-            self.pacer = None
+            self._pace(None)
 
 
 def stretched(factor: float, code: int) -> float:

@@ -66,6 +66,7 @@ Soon = Callable[[Action], None]
 """Function that runs an action before the loop sleeps, for a bounded time in each turn."""
 
 _DATAGRAMS: Final = (BthOpcode.UD_SEND_ONLY, BthOpcode.UD_SEND_ONLY_IMM)
+_NO_PAYLOADS: Final[Sequence[memoryview]] = ()
 _SERVICES: Final = (RELIABLE_SERVICE, UNRELIABLE_SERVICE, XRC_SERVICE, CONGESTION_SERVICE)
 
 
@@ -88,7 +89,7 @@ class PacketWire(PacketCarrier):
         self._own: Set[bytes] = frozenset()
         self._reader = PacketReader()
         self._heads: dict[tuple[int, int, int, int, int], _Head] = {}
-        self._inbox: deque[tuple[bytes, int]] = deque()
+        self._inbox: deque[tuple[list[bytes], int, int]] = deque()
         self._waiting = self.held = 0
         self._scheduled = False
         self._came = self._taken = 0  # frames
@@ -111,7 +112,7 @@ class PacketWire(PacketCarrier):
     def detach(self, port: FabricPort) -> None:
         """Disconnect the port; what waits for it is lost."""
         self._fabric.detach(self)
-        self._taken += len(self._inbox)
+        self._taken = self._came
         self._inbox.clear()
         self._waiting = 0
 
@@ -130,51 +131,61 @@ class PacketWire(PacketCarrier):
             frame = _datagram_frame(message)
         except PacketError:
             return 0
-        return self._leave(message.route.dmac, frame)
+        return self._leave(message.route.dmac, [frame])
 
-    def send_packet(self, message: ConnectedPacket) -> None:
-        """Send a packet of a connection."""
-        self._leave(message.route.dmac, self._connected_frame(message))
+    def send_packets(self, messages: Sequence[ConnectedPacket]) -> None:
+        """Send packets of a connection, in a burst."""
+        frames: list[bytes] = []
+        for message in messages:
+            self._add_frames(message, frames)
+        self._leave(messages[0].route.dmac, frames)
 
-    def _leave(self, address: bytes, frame: bytes) -> int:
-        """Send a frame; one for the port itself goes no further than its inbox."""
+    def _leave(self, address: bytes, frames: list[bytes]) -> int:
+        """Send frames; those for the port itself go no further than its inbox."""
         if address in self._own:
-            self._put(frame, 0)
+            self._put(frames, 0)
             return 0
         if is_group(address):
-            self._put(frame, 0)  # members on this port
-        return self._fabric.send(self, Frames(address, [Train([frame])]))
+            self._put(frames, 0)  # members on this port
+        return self._fabric.send(self, Frames(address, [Train(frames)], packets=True))
 
-    def _connected_frame(self, message: ConnectedPacket) -> bytes:
-        """Return the frame of a packet; what is in front of the BTH is made once for each size.
+    def _add_frames(self, message: ConnectedPacket, frames: list[bytes]) -> None:
+        """Add the frames of a packet, or of a run of packets."""
+        packet, pkey = message.packet, message.route.pkey
+        payload = packet.payload
+        headers = write_headers(packet, message.target_qpn, pkey)
+        head = self._head(message, headers[0])
+        for place, each in enumerate(headers):
+            if place:
+                payload = packet.more[place - 1]
+            if head is not None:
+                frames.append(head.frame(each, payload))
+            else:
+                whole = Packet(each, bytes(payload), len(payload))
+                frames.append(carried(_addresses(message), whole).data)
 
-        Data over RoCE v2 may be marked by switches that meet congestion.
+    def _head(self, message: ConnectedPacket, headers: bytes) -> _Head | None:
+        """Return what is in front of the BTH of packets of one size, which is made once.
+
+        None over IPv6, whose UDP has a check sum of all bytes.
         """
-        route = message.route
-        payload = message.packet.payload
-        headers = write_headers(message.packet, message.target_qpn, route.pkey)
-        transport = b"".join((headers, payload, bytes(-len(payload) & 3)))
-        report = message.packet.service == CONGESTION_SERVICE
-        kind = 2 if report else int(len(payload) > 0)
-        key = (id(route), message.source_qpn, message.target_qpn, len(transport), kind)
+        route, packet = message.route, message.packet
+        size = len(packet.payload)
+        kind = 2 if packet.service == CONGESTION_SERVICE else int(size > 0)
+        length = len(headers) + size + (-size & 3)
+        key = (id(route), message.source_qpn, message.target_qpn, length, kind)
         known = self._heads.get(key)
-        if known is not None:
-            return known.frame(transport)
-        bears = len(payload) > 0
-        wire = _addressed(What.REQUEST, message, route.pkey)
-        if report:
-            wire.traffic_class, wire.service_level = CNP_TRAFFIC_CLASS, CNP_SERVICE_LEVEL
-        elif bears and route.roce != 1:
-            wire.traffic_class = wire.traffic_class & ~CONGESTION_EXPERIENCED | ECN_CAPABLE
-        packet = Packet(headers, bytes(payload), len(payload))
-        frame = carried(wire, packet).data
-        over_ipv4 = route.sgid.startswith(IPV4_MAPPED) and route.dgid.startswith(IPV4_MAPPED)
-        if route.roce == 1 or over_ipv4:
-            at = frame.index(transport, HEADER_SIZE)
+        if known is None and (
+            route.roce == 1
+            or (route.sgid.startswith(IPV4_MAPPED) and route.dgid.startswith(IPV4_MAPPED))
+        ):
+            whole = Packet(headers, bytes(packet.payload), size)
+            frame = carried(_addresses(message), whole).data
             if len(self._heads) == MOST_HEADS:
                 self._heads.clear()
-            self._heads[key] = _Head(route, frame[:at])
-        return frame
+            at = frame.index(headers, HEADER_SIZE)
+            known = self._heads[key] = _Head(route, frame[:at])
+        return known
 
     # -- FabricPort ---------------------------------------------------------------------------
 
@@ -187,8 +198,7 @@ class PacketWire(PacketCarrier):
         others = []
         for train in message.trains:
             if train.frames and transport_at(train.frames[0]):
-                for frame in train.frames:
-                    self._put(bytes(frame), message.work)
+                self._put(train.frames, message.work)
             else:
                 others.append(train)
         if len(others) == len(message.trains):
@@ -219,14 +229,20 @@ class PacketWire(PacketCarrier):
         """Count so many bytes more, or fewer, of packets that wait at the port."""
         self.held += change
 
-    def _put(self, frame: bytes, work: int) -> None:
-        if self._waiting + self.held + len(frame) > MOST_WAITING:
-            self._lose()
-            return
-        self._waiting += len(frame)
-        self._came += 1
-        self._inbox.append((frame, work))
-        self._take_soon()
+    def _put(self, frames: Sequence[bytes], work: int) -> None:
+        """Let frames wait, as many as there is room for."""
+        kept, size, room = list[bytes](), 0, MOST_WAITING - self._waiting - self.held
+        for frame in frames:
+            if size + len(frame) > room:
+                self._lose()
+            else:
+                size += len(frame)
+                kept.append(bytes(frame))
+        if kept:
+            self._waiting += size
+            self._came += len(kept)
+            self._inbox.append((kept, size, work))
+            self._take_soon()
 
     def _take_soon(self) -> None:
         if not self._scheduled:
@@ -242,10 +258,10 @@ class PacketWire(PacketCarrier):
                 self._marks.popleft()[1]()
             if not self._inbox:
                 return
-            frame, work = self._inbox.popleft()
-            self._taken += 1
-            self._waiting -= len(frame)
-            self._hand_over(frame, work)
+            frames, size, work = self._inbox.popleft()
+            self._taken += len(frames)
+            self._waiting -= size
+            self._hand_over(frames, work)
             if self._inbox and monotonic() > end:
                 self._take_soon()
                 return
@@ -275,28 +291,41 @@ class PacketWire(PacketCarrier):
         self._marks.append((self._came, action))
         self._take_soon()
 
-    def _hand_over(self, frame: bytes, work: int) -> None:
-        """Hand the packet in a frame to the port, or count what is wrong with it."""
-        packet, port = self._reader.read(frame), self._port
-        if packet is None or port is None:
-            return
+    def _hand_over(self, frames: list[bytes], work: int) -> None:
+        """Hand the packets in frames to the port, or count what is wrong with them."""
+        at = 0
+        while at < len(frames):
+            packet, port = self._reader.read(frames[at]), self._port
+            at += 1
+            if packet is not None and port is not None:
+                at += len(self._hand_over_packet(packet, port, frames, at, work))
+
+    def _hand_over_packet(
+        self, packet: WirePacket, port: FabricPort, frames: list[bytes], at: int, work: int
+    ) -> Sequence[memoryview]:
+        """Hand a packet to the port; returns the payloads of packets of its run, from `at` on."""
+        more: Sequence[memoryview] = _NO_PAYLOADS
         if packet.opcode & SERVICE_MASK in _SERVICES and isinstance(port, PacketPort):
-            connected = ConnectedPacket(
-                _route_of(packet), packet.target_qpn, read_transport(packet), work=work
-            )
             code = packet.traffic_class & CONGESTION_EXPERIENCED
-            connected.marked = code == CONGESTION_EXPERIENCED and packet.form != 1
-            port.receive_packet(connected)
+            marked = code == CONGESTION_EXPERIENCED and packet.form != 1
+            if at < len(frames) and not marked:
+                more = self._reader.follow(packet, frames, at)
+            transport = read_transport(packet)
+            transport.more = more
+            port.receive_packet(
+                ConnectedPacket(_route_of(packet), packet.target_qpn, transport, 0, marked, work)
+            )
         elif packet.opcode in _DATAGRAMS:
             try:
-                datagram = parse_datagram(frame, 0)
+                datagram = parse_datagram(packet.frame, 0)
             except HeaderError:
                 self.foreign += 1
-                return
+                return more
             datagram.work = work
             port.receive(datagram)
         else:
             self.foreign += 1
+        return more
 
 
 class Settling:
@@ -348,9 +377,12 @@ class _Head:
             udp = len(head) - UDP.size
             self._before = crc.before_roce_v2(head[udp - IPV4.size : udp], head[udp:])
 
-    def frame(self, transport: bytes) -> bytes:
-        """Return the frame of a packet, given from its BTH to its padding."""
-        frame = self._head + transport + crc.invariant(self._before, transport)
+    def frame(self, headers: bytes, payload: bytes | memoryview) -> bytes:
+        """Return the frame of a packet, given from its BTH on."""
+        if len(payload) & 3:
+            payload = bytes(payload) + bytes(-len(payload) & 3)
+        icrc = crc.invariant(self._before, headers, payload)
+        frame = b"".join((self._head, headers, payload, icrc))
         return frame if len(frame) >= MIN_FRAME else frame.ljust(MIN_FRAME, b"\0")
 
 
@@ -393,6 +425,16 @@ def _datagram_frame(message: Datagram) -> bytes:
         wire.immediate = message.immediate
     (frame,) = frames_of(wire)
     return frame.data
+
+
+def _addresses(message: ConnectedPacket) -> WireMessage:
+    """Return the addresses of a packet; data over RoCE v2 may be marked by switches."""
+    wire = _addressed(What.REQUEST, message, message.route.pkey)
+    if message.packet.service == CONGESTION_SERVICE:
+        wire.traffic_class, wire.service_level = CNP_TRAFFIC_CLASS, CNP_SERVICE_LEVEL
+    elif len(message.packet.payload) and message.route.roce != 1:
+        wire.traffic_class = (wire.traffic_class & ~CONGESTION_EXPERIENCED) | ECN_CAPABLE
+    return wire
 
 
 def _addressed(what: What, message: ConnectedPacket | Datagram, pkey: int) -> WireMessage:

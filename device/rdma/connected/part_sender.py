@@ -115,7 +115,7 @@ class PartSender(ConnectedSender):
             ahead,
         )
         qp.spent += MESSAGE_COST + PIECE_COST * count + length
-        packets, size = size_of(request)
+        packets, size = request.on_wire = size_of(request)
         qp.traffic.sent(packets, size)
         qp.port.send(request)
         if part is not None and not self._reliable:
@@ -164,7 +164,7 @@ class PartSender(ConnectedSender):
             return
         if qp.state not in (PairState.RTS, PairState.SQD) or not requester.expects(response.psn):
             return
-        packets, size = size_of(response)
+        packets, size = response.on_wire or size_of(response)
         qp.traffic.received(packets, size)
         syndrome, troubles = response.syndrome, requester.troubles
         if syndrome:

@@ -91,7 +91,7 @@ class PartReceiver(ConnectedReceiver):
         ):
             return
         responder = self._open()
-        packets, size = size_of(request)
+        packets, size = request.on_wire or size_of(request)
         qp.traffic.received(packets, size)
         if not self._reliable and request.op not in _UNRELIABLE:
             return
@@ -128,7 +128,7 @@ class PartReceiver(ConnectedReceiver):
         if done is not None:
             response.packets, response.part = done.packets, done.part
             response.read = answer.reads
-        packets, size = size_of(response)
+        packets, size = response.on_wire = size_of(response)
         qp.traffic.sent(packets, size)
         qp.port.send(response)
 

@@ -74,12 +74,12 @@ class Watch(Enum):
 class Limits:
     """The limits in the context of a queue pair, and of its network.
 
-    A unit is one packet, or a whole message where there are no `packets`; a message of more than
-    `whole` bytes moves in parts of `part` packets then, and alone. `window` is the most packets
-    without an answer. The acknowledge time-out is 4.096 us * 2^`timeout` * `time_factor`, `least`
-    seconds or more: a guest on a slow processor may need more time than hardware. Without
-    `reliable` nothing is answered, and a window is how much leaves in one turn. `held`: a receiver
-    with RNR timer code 0 is offered its request every `HOLD_SECONDS`.
+    A unit is up to `part` packets of one message or, where there are no `packets`, a whole message;
+    one of more than `whole` bytes moves in parts of `part` packets then, and alone. `window` is the
+    most packets without an answer. The acknowledge time-out is 4.096 us * 2^`timeout` *
+    `time_factor`, `least` seconds or more: a guest on a slow processor may need more time than
+    hardware. Without `reliable` nothing is answered, and a window is how much leaves in one turn.
+    `held`: a receiver with RNR timer code 0 is offered its request every `HOLD_SECONDS`.
     """
 
     mtu: int = 1024
@@ -173,7 +173,7 @@ class Requester:
         work = self.pending[self._cursor]
         fresh = self.due == self.next_psn
         if fresh and work.status <= 0:
-            if not begin or self._must_wait(work):
+            if not begin or (self._cursor and self._must_wait(work)):
                 return None
             work.status = -work.status
         if work.status:
@@ -183,17 +183,16 @@ class Requester:
         if fresh and work.operation in LOCAL:
             self.packets = 0
             return work
-        if self._is_full(work):
+        room = self._room(work)
+        if room <= 0:
             return None
         if fresh:
             self._begin(work)
-        self._give(work)
+        self._give(work, room)
         return work
 
     def _must_wait(self, work: SendWork) -> bool:
         """Return True while a request may not begin because of those before it."""
-        if not self._cursor:
-            return False
         if work.operation in LOCAL or self._cursor >= WINDOW:
             return True  # invalidation and registration wait for whoever may use the region
         whole = self.limits.whole
@@ -203,15 +202,16 @@ class Requester:
             return work.fence or (work.returns_data and self.reads >= self.limits.reads)
         return False
 
-    def _is_full(self, work: SendWork) -> bool:
-        limits = self.limits
-        if not limits.reliable:
-            if self._given < limits.window:
-                return False
+    def _room(self, work: SendWork) -> int:
+        """Count the packets that may go out now; what goes out again does so by itself."""
+        limits, room = self.limits, self.limits.window - self._given
+        if limits.reliable:
+            missing = (self.due - self.oldest) & PSN_MASK
+            room = 0 if missing and work.length > limits.whole else limits.window - missing
+        elif room <= 0:
             self.pause()
-            return True
-        missing = (self.due - self.oldest) & PSN_MASK
-        return missing >= limits.window or (missing > 0 and work.length > limits.whole)
+        again = (self.fresh - self.due) & PSN_MASK
+        return min(room, again) if again else room
 
     def _begin(self, work: SendWork) -> None:
         work.psn = self.next_psn
@@ -221,17 +221,17 @@ class Requester:
         if work.returns_data:
             self.reads += 1
 
-    def _give(self, work: SendWork) -> None:
+    def _give(self, work: SendWork, room: int) -> None:
         limits, index = self.limits, (self.due - work.psn) & PSN_MASK
         packets = work.packets - index
         if limits.packets:
             if work.operation != READ:
-                packets = 1
+                packets = min(packets, limits.part, room)
         elif work.length > limits.whole:
             packets = min(packets, limits.part)
         self.index, self.packets = index, packets
         self.due = (self.due + packets) & PSN_MASK
-        self._given += 1
+        self._given += packets if limits.packets else 1
         if index + packets == work.packets:
             self._cursor += 1
         self.first = (self.due - self.fresh) & PSN_MASK < HALF and self.due != self.fresh
@@ -242,6 +242,11 @@ class Requester:
         """Go on in a later turn."""
         self.state, self.delay = Sending.LATER, 0.0
         self._watch = Watch.STALE
+
+    def pause_again(self) -> None:
+        """Go on in a later turn with what goes out again."""
+        if self.state is Sending.OPEN and self.due != self.fresh:
+            self.pause()
 
     def carried_out(self) -> None:
         """Complete the local operation that was given out."""

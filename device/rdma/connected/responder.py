@@ -100,7 +100,8 @@ class Answer:
     """An answer that is due, for `packets` packets from `psn` on, of which some are `sent`.
 
     `request` is what was carried out, None for a refusal. A read has its bytes in `data`, or is
-    read packet by packet: `lazy`. `repeats`: it was given before.
+    read packet by packet: `lazy`. `repeats`: it was given before. `given` are those of the packets
+    sent that were given out last.
     """
 
     def __init__(self, psn: int, syndrome: int, msn: int, request: Request | None = None) -> None:
@@ -112,7 +113,7 @@ class Answer:
         self.original: int | None = None
         self.data: Payload = ()
         self.reads = self.lazy = self.repeats = False
-        self.sent = 0
+        self.sent = self.given = 0
 
 
 class _Kept:
@@ -229,16 +230,17 @@ class Responder:
 
     # -- answers ------------------------------------------------------------------------------
 
-    def next_answer(self) -> Answer | None:
+    def next_answer(self, most: int = 1) -> Answer | None:
         """Give out the oldest answer that is due; None while requests that waited come first.
 
-        Of a read that is read packet by packet it is the next packet: the owner reads it, and
-        calls `unreadable` if it may not. `sent` counts it.
+        Of a read that is read packet by packet these are the next packets, up to `most`: the owner
+        reads them, and calls `unreadable` if it may not.
         """
         if not self._answers:
             return None
         answer = self._answers[0]
-        answer.sent += 1
+        answer.given = min(most, answer.packets - answer.sent) if answer.lazy else 1
+        answer.sent += answer.given
         if not answer.lazy or answer.sent == answer.packets:
             self._answers.popleft()
         return answer
@@ -251,7 +253,7 @@ class Responder:
         if self._answers and self._answers[0] is answer:
             self._answers.popleft()
         if not answer.repeats:
-            self._refuse((answer.psn + answer.sent - 1) & PSN_MASK, nak)
+            self._refuse((answer.psn + answer.sent - answer.given) & PSN_MASK, nak)
 
     def proceed(self, most: int) -> int:
         """Carry out up to `most` requests that waited, up to the next read; return how many."""
@@ -358,8 +360,8 @@ class Responder:
         self._accepted(request, Op.WRITE, ends)
 
     def _check_length(self, request: Request, begins: bool, ends: bool) -> None:
-        size, mtu = request.length, self._mtu
-        if size > mtu or (size != mtu if not ends else not (begins or size)):
+        size, most = request.length, self._mtu * request.packets
+        if size > most or (size != most if not ends else not (begins or size)):
             raise invalid("a packet of a wrong length")
 
     def _accepted(self, request: Request, op: Op, ends: bool) -> None:

@@ -44,7 +44,8 @@ _ALIVE: Final = (PairState.RTS, PairState.SQD)
 class ConnectedSender(SendEngine):
     """The requests of one queue pair.
 
-    `_sending`: units go out now, and an answer that comes meanwhile sends none. `_sent_again` are
+    `_sending`: units go out now, and an answer that comes meanwhile sends none. `_paced`: units may
+    have to wait for a rate. `_sent_again` are
     the units that went out again in this turn, `_left` the time at which the last one went, of a
     connection without answers.
     """
@@ -58,7 +59,7 @@ class ConnectedSender(SendEngine):
         self._limits = Limits(mtu=0, reliable=self._reliable)
         self._timer: Timer | Cancellable | None = None
         self._not_ready: Port | None = None  # the port, while a receiver is not ready
-        self._sending = False
+        self._sending = self._paced = False
         self._sent_again = 0
         self._left = 0
 
@@ -69,7 +70,7 @@ class ConnectedSender(SendEngine):
         raise NotImplementedError
 
     def _may_send(self) -> bool:
-        """Return True unless units wait for a rate; the engine is called when it lets more go."""
+        """Return True if the rate lets a unit go; else the engine is called when it does."""
         return True
 
     # -- SendEngine ---------------------------------------------------------------------------
@@ -168,38 +169,29 @@ class ConnectedSender(SendEngine):
         if self._sending:
             self._complete(requester)
             return
-        self._sending = True
+        qp, waits, self._sending = self._qp, False, True
         try:
-            self._send(requester)
+            while self._requester is requester:
+                if requester.done and not self._complete(requester):
+                    return
+                if self._sent_again >= BATCH or qp.spent >= COST_LIMIT:
+                    requester.pause_again()
+                waits = self._paced and requester.ready and not self._may_send()
+                work = None if waits else requester.next_unit(begin=qp.state is PairState.RTS)
+                if work is not None:
+                    self._carry_out(requester, work)
+                elif not requester.done:
+                    break
         finally:
             self._sending = False
-
-    def _send(self, requester: Requester) -> None:
-        qp, waits = self._qp, False
-        while self._requester is requester:
-            if requester.done and not self._complete(requester):
-                return
-            if self._sent_again >= BATCH or qp.spent >= COST_LIMIT:
-                self._break(requester)
-            if requester.ready and not self._may_send():
-                waits = True
-                self._cancel_timer()
-                requester.unwatch()
-                break
-            work = requester.next_unit(begin=qp.state is PairState.RTS)
-            if work is not None:
-                self._carry_out(requester, work)
-            elif not requester.done:
-                break
-        if self._requester is requester:
-            self.next_psn = requester.next_psn
-            if not waits:
-                self._set_timer(requester)
-
-    def _break(self, requester: Requester) -> None:
-        """Send the rest of what goes out again in the next turn."""
-        if requester.state is Sending.OPEN and requester.due != requester.fresh:
-            requester.pause()
+        if self._requester is not requester:
+            return
+        self.next_psn = requester.next_psn
+        if waits:
+            self._cancel_timer()
+            requester.unwatch()
+        else:
+            self._set_timer(requester)
 
     def _carry_out(self, requester: Requester, work: SendWork) -> None:
         qp = self._qp
@@ -211,7 +203,7 @@ class ConnectedSender(SendEngine):
         if not self._reliable:
             self._left = monotonic_ns()
         elif not requester.first:
-            self._sent_again += 1
+            self._sent_again += requester.packets
         try:
             self._send_unit(requester, work)
         except (AccessError, DmaError) as error:

@@ -87,9 +87,9 @@ class SendEngine:
     def marked(self) -> None:
         """Take note that a packet of the peer met congestion."""
 
-    def admits_data(self) -> bool:
-        """Return True while the rate lets a packet with data leave."""
-        return True
+    def admits_data(self, most: int) -> int:
+        """Return how many packets with data the rate lets leave together, at most `most`."""
+        return most
 
     def spend(self, size: int) -> None:
         """Count the bytes of a packet of the responder that left."""

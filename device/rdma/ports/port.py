@@ -98,10 +98,10 @@ class Port(PacketPort):
         """Hand a message to the fabric; returns the copies that receivers made."""
         return self._fabric.send(self, message)
 
-    def send_packet(self, message: ConnectedPacket) -> None:
-        """Hand a packet of a connection to the fabric, if that carries any."""
+    def send_packets(self, messages: Sequence[ConnectedPacket]) -> None:
+        """Hand packets of a connection to the fabric, if that carries any."""
         if self._packets is not None:
-            self._packets.send_packet(message)
+            self._packets.send_packets(messages)
 
     def receive_packet(self, message: ConnectedPacket) -> None:
         """Deliver a packet from the fabric, unless the link is down."""

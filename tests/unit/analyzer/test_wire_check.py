@@ -73,9 +73,8 @@ def traffic_frames(*lost: int) -> list[bytes]:
     link = Link(0, CALM)
     arrive, arrived = link._arrive, count()
 
-    def lose(frame: bytes, to_responder: bool) -> None:
-        if next(arrived) not in lost:
-            arrive(frame, to_responder)
+    def lose(frames: list[bytes], to_responder: bool) -> None:
+        arrive([frame for frame in frames if next(arrived) not in lost], to_responder)
 
     link._arrive = lose  # type: ignore[method-assign]
     link.remote.receives = 3

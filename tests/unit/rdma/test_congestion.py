@@ -219,7 +219,7 @@ def test_requests_behind_a_read_wait_within_bounds(pair: PacketPair) -> None:
             rkey=pair.rkey,
             length=1024,
         )
-        pair.a.port.send_packet(ConnectedPacket(qp.route, pair.qb.qpn, packet, qp.qpn))
+        pair.a.port.send_packets([ConnectedPacket(qp.route, pair.qb.qpn, packet, qp.qpn)])
     pair.run(STEP)
     assert MOST_HELD - 4096 < wire.held <= MOST_HELD
     assert wire.overrun == 4000 - wire.held // (1024 + PACKET_COST)

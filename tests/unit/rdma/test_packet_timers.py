@@ -64,7 +64,7 @@ def test_what_an_inbox_has_no_room_for_is_in_the_log() -> None:
     count = MOST_WAITING // 1024 + 100
     for psn in range(count):
         packet = TransportPacket(BthOpcode.RC_WRITE_MIDDLE, psn, bytes(1024))
-        pair.a.port.send_packet(ConnectedPacket(qp.route, pair.qb.qpn, packet, qp.qpn))
+        pair.a.port.send_packets([ConnectedPacket(qp.route, pair.qb.qpn, packet, qp.qpn)])
     assert pair.wires[1].overrun > 100
     told = pair.b.host.facts(Fact.PACKET_LOST)
     assert told[0]["port"] == 1 and 99 <= len(told) < pair.wires[1].overrun

@@ -98,6 +98,30 @@ def test_requests_wait_while_many_answers_are_due() -> None:
     assert responder.held == 0
 
 
+def test_packets_arrive_as_runs() -> None:
+    """Packets of a burst that are in the middle of a message are one unit, in weather, too."""
+    assert max(run(seed).longest_run for seed in range(2, 20, 3)) > 5
+
+
+def test_a_run_that_came_in_part_goes_on_behind_it() -> None:
+    link = Link(0, CALM)
+    psn, payloads = link.responder.expected, [bytes((number,)) * MTU for number in range(4)]
+
+    def ask(opcode: BthOpcode, first: int, last: int) -> None:
+        link.ask(
+            TransportPacket(
+                opcode, psn + first & PSN_MASK, payloads[first], va=0, rkey=5, length=6 * MTU,
+                more=payloads[first + 1 : last],
+            )
+        )  # fmt: skip
+
+    ask(BthOpcode.RC_WRITE_FIRST, 0, 1)
+    ask(BthOpcode.RC_WRITE_MIDDLE, 1, 2)
+    ask(BthOpcode.RC_WRITE_MIDDLE, 1, 4)
+    assert link.responder.expected == psn + 4 & PSN_MASK
+    assert link.remote.memory[: 4 * MTU] == b"".join(payloads)
+
+
 def test_go_back_n() -> None:
     """After a lost packet the sequence NAK brings it and all behind it again, old PSNs."""
     link = Link(0, CALM)
