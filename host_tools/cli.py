@@ -52,7 +52,9 @@ def _open_standard_streams() -> None:
 def say(error: LabError) -> int:
     """Print an error on standard error, with its transcript if that was asked for."""
     if error.transcript and error.aloud:
-        print(printable_lines(error.transcript).rstrip(), file=sys.stderr)
+        from bluebridge.host_tools.lab.stacks import with_lines
+
+        print(with_lines(printable_lines(error.transcript)).rstrip(), file=sys.stderr)
     print(f"bluebridge: {error}", file=sys.stderr)
     return error.status
 

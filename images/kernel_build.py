@@ -37,7 +37,7 @@ else
 fi
 $own KBUILD_BUILD_TIMESTAMP=@0 -j"$1" bzImage modules
 rm -rf /build/.installed
-$own INSTALL_MOD_PATH=/build/.installed DEPMOD=true modules_install
+$own INSTALL_MOD_PATH=/build/.installed INSTALL_MOD_STRIP=1 DEPMOD=true modules_install
 """
 
 
@@ -88,7 +88,9 @@ def _make(source: Path, debug: bool, cache: Cache, tools: KernelToolsRecipe, wor
     compiler = tools.folder() / "root"
     output = work / "build"
     output.mkdir(parents=True, exist_ok=True)
-    (output / ".guest.config").write_text(kernel_config.text(debug))
+    # Modules of one of these kernels do not fit the other, and are refused by the release.
+    named = f'CONFIG_LOCALVERSION="-{MY_DEBUG if debug else MY}"\n'
+    (output / ".guest.config").write_text(kernel_config.text(debug) + named)
     if os.geteuid() == 0:
         for path in (output, output / ".guest.config"):
             os.chown(path, launcher.uid, launcher.uid)

@@ -29,8 +29,10 @@ BUILT_IN = (
     # A failure is told: stacks with names, tasks that hang, processors that do not answer
     *("DEBUG_KERNEL", "STACKTRACE", "FRAME_POINTER", "UNWINDER_FRAME_POINTER"),
     *("DETECT_HUNG_TASK", "SOFTLOCKUP_DETECTOR", "DEBUG_BUGVERBOSE", "PRINTK_TIME"),
+    # Lines of the source for those stacks, and no more than that
+    *("DEBUG_INFO_DWARF_TOOLCHAIN_DEFAULT", "DEBUG_INFO_REDUCED"),
     # Fast to build
-    *("KERNEL_GZIP", "CC_OPTIMIZE_FOR_PERFORMANCE", "DEBUG_INFO_NONE", "SLUB_DEBUG"),
+    *("KERNEL_GZIP", "CC_OPTIMIZE_FOR_PERFORMANCE", "SLUB_DEBUG"),
 )
 AS_MODULES = (
     # Not built in: a driver that is there when the device is plugged in takes it at once

@@ -14,6 +14,8 @@ from bluebridge.images.sandbox import Bind
 
 KEPT = 2
 """How many of these folders stay, some 2 GB each: a source's with and without checks."""
+MODULES = "modules"
+"""The folder, beside what kbuild wrote, of modules that were built for that kernel, with lines."""
 _NOTE = "tree.json"
 _NAME = "kernel-tree"
 
@@ -46,6 +48,19 @@ def binds(folder: Path) -> tuple[Bind, Bind]:
 
     Raises `ImageError` when one of them is not there any more.
     """
+    source, output = _read(folder)
+    return Bind(source, "source"), Bind(output, "build")
+
+
+def place(folder: Path) -> Path:
+    """Return the folder that has what kbuild wrote as `build`, and `MODULES`.
+
+    Raises `ImageError` as `binds` does.
+    """
+    return _read(folder)[1].parent
+
+
+def _read(folder: Path) -> tuple[Path, Path]:
     try:
         source, output = (Path(each) for each in json.loads((folder / _NOTE).read_text()))
     except (OSError, ValueError):
@@ -53,4 +68,4 @@ def binds(folder: Path) -> tuple[Bind, Bind]:
     if not (source.is_dir() and output.is_dir()):
         what = f"the tree of the kernel in {folder} is not there any more"
         raise ImageError(what, "`bluebridge kernel build SOURCE` makes it anew")
-    return Bind(source, "source"), Bind(output, "build")
+    return source, output

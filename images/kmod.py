@@ -32,7 +32,12 @@ ERRORS = ("error:", "ERROR:", "***")
 """Marks of lines with a reason: of the compiler, of modpost and of make, in this order."""
 SCRATCH = "bluebridge-kmod-"
 SYMVERS = "Module.symvers"
-_BUILD = 'make "$@" modules && find "$0" -type f -name "*.ko" -exec objcopy --strip-debug {} ";"'
+_BUILD = """\
+make "$@" modules &&
+find "$0" -type f -name "*.ko" -exec cp {} {}.lines ";" -exec objcopy --strip-debug {} ";"
+"""
+_LINES = ".lines"
+"""What the name of a module ends with that has the lines of its source."""
 
 
 class BuildFailed(ImageError):
@@ -94,6 +99,8 @@ def build(
         files = plain_files(tree)
         modules = [path for path in files if path.suffix == ".ko"]
         _check_result(request, done, printed, modules)
+        if isinstance(kernel, Path):
+            _keep_lines(modules, kernel)
         names = {path: path.name for path in modules}
         if tree / SYMVERS in files and (tree / SYMVERS).stat().st_size:
             names[tree / SYMVERS] = f"{request.folder.name}.symvers"
@@ -112,6 +119,12 @@ def _toolchain(
         return artefacts.built(recipe), recipe.headers(), ()
     tools = artefacts.built(KernelToolsRecipe(artefacts.cache, artefacts.packages))
     return tools, "/build", kernel_tree.binds(kernel)
+
+
+def _keep_lines(modules: Sequence[Path], kernel: Path) -> None:
+    """Keep modules of a kernel built here as they were before their lines were stripped."""
+    folder = kernel_tree.place(kernel) / kernel_tree.MODULES
+    deliver({path.with_name(f"{path.name}{_LINES}"): path.name for path in modules}, folder)
 
 
 def check(

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import argparse
 import shlex
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from bluebridge.host_tools.commands.kmod import image_errors
 from bluebridge.host_tools.errors import LabError
-from bluebridge.host_tools.lab import software
+from bluebridge.host_tools.lab import software, stacks
 from bluebridge.images import kernel_build, kernel_config
 from bluebridge.images.artefacts import Artefacts
 from bluebridge.images.recipes.debian_kernels import DEBIAN_KERNELS
 from bluebridge.images.recipes.kernel_source import KernelSourceRecipe, KernelToolsRecipe
+from bluebridge.printable import printable_lines
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,6 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     config = actions.add_parser("config", help="print the configuration of a kernel for guests")
     build = actions.add_parser("build", help="build such a kernel; its name is `my` afterwards")
     build.add_argument("source", metavar="SOURCE", help="a kernel's tree, or debian-12 and so on")
+    actions.add_parser("decode", help="print a kernel's messages with lines of its source")
     for action in (config, build):
         action.add_argument(
             "--debug",
@@ -41,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Do what was asked; return the exit status. Raises `LabError`."""
     actions: dict[str, Callable[[argparse.Namespace], None]] = {
-        "list": _list, "use": _use, "config": _config, "build": _build,
+        "list": _list, "use": _use, "config": _config, "build": _build, "decode": _decode,
     }  # fmt: skip
     with image_errors():
         actions[options.action](options)
@@ -75,6 +78,10 @@ def _use(options: argparse.Namespace) -> None:
 
 def _config(options: argparse.Namespace) -> None:
     print(kernel_config.text(options.debug), end="")
+
+
+def _decode(_: argparse.Namespace) -> None:
+    print(stacks.with_lines(printable_lines(sys.stdin.buffer.read())), end="")
 
 
 def _build(options: argparse.Namespace) -> None:

@@ -16,6 +16,7 @@ from bluebridge.host_tools.agent import Agent
 from bluebridge.host_tools.analyzer.activity import Activity, ActivityKind, activities
 from bluebridge.host_tools.analyzer.transaction import OK
 from bluebridge.host_tools.errors import LabError
+from bluebridge.host_tools.lab.stacks import with_lines
 from bluebridge.host_tools.machine.vm import Vm
 from bluebridge.host_tools.pytest_plugin.scratch import first_event
 from bluebridge.printable import printable, printable_lines
@@ -53,7 +54,7 @@ def keep_kernel_messages(machines: Iterable[Vm], folder: Path) -> None:
             text = f"{said}\n-- guest {name} was not asked for its messages ({error}): "
             text += "the lines above are what its console has, errors only\n"
         with contextlib.suppress(OSError):
-            target.write_text(text, encoding="utf-8")
+            target.write_text(with_lines(text), encoding="utf-8")
 
 
 def _asked(machine: Vm) -> str:

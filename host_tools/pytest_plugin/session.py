@@ -21,6 +21,7 @@ from _pytest._code.code import ExceptionRepr
 
 from bluebridge.host_tools import processes
 from bluebridge.host_tools.errors import LabError
+from bluebridge.host_tools.lab.stacks import with_lines
 from bluebridge.host_tools.pytest_plugin import evidence, kernels
 from bluebridge.host_tools.pytest_plugin.lab import Lab
 from bluebridge.host_tools.pytest_plugin.scratch import (
@@ -102,7 +103,7 @@ def _place(folder: Scratch, lab: Lab) -> str:
 
 def _transcript(text: str, folders: list[Scratch]) -> str:
     """Return the whole text, or its end with the path of a file that has all of it."""
-    lines = printable_lines(text).splitlines()
+    lines = with_lines(printable_lines(text)).splitlines()
     if len(lines) <= _TRANSCRIPT_LINES:
         return "\n".join(lines)
     more = f"... {len(lines) - _TRANSCRIPT_LINES} lines before"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from tests.models.lab_commands import Commands
 from tests.models.lab_tool import Tool
+from tests.models.plugin_project import Project
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 BOOT_SECONDS = 240
@@ -34,3 +36,14 @@ def bluebridge(tmp_path: Path) -> Iterator[Commands]:
     commands = Commands(tmp_path)
     yield commands
     commands.close()
+
+
+@pytest.fixture
+def project(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
+    """Whatever happens in it, no run folder may stay."""
+    runtime = tmp_path_factory.mktemp("r")  # short: names of sockets are limited
+    yield Project(tmp_path, runtime)
+    deadline = time.monotonic() + 20  # a shell removes the folders of a killed process
+    while list(runtime.iterdir()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not list(runtime.iterdir())

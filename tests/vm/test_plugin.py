@@ -2,82 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import subprocess
-import sys
 import time
-import xml.etree.ElementTree as ElementTree
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.models.lab_tool import alive
+from tests.models.plugin_project import Project
 from tests.vm.conftest import BOOT_SECONDS, ROOT
 
 pytestmark = pytest.mark.timeout(3 * BOOT_SECONDS)
-
-
-class Project:
-    """A folder with a user's tests, and pytest runs in it."""
-
-    def __init__(self, folder: Path, runtime: Path) -> None:
-        self.folder = folder
-        self.runtime = runtime
-        (folder / "pytest.ini").write_text("[pytest]\nbluebridge_scratch = kept\n")
-
-    def write(self, name: str, text: str) -> None:
-        """One file of it."""
-        (self.folder / name).write_text(text)
-
-    def start(self, *words: str) -> subprocess.Popen[str]:
-        """Start pytest with the plugin of this checkout; run folders are made in `runtime`."""
-        report = f"--junitxml={self.folder / 'report.xml'}"
-        return subprocess.Popen(
-            [sys.executable, "-m", "pytest", report, *words],
-            cwd=self.folder,
-            env={**os.environ, "XDG_RUNTIME_DIR": str(self.runtime), "PYTHONPATH": str(ROOT)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-
-    def run(self, *words: str) -> str:
-        """Run pytest to its end; returns what it printed."""
-        output, _ = self.start(*words).communicate(timeout=2 * BOOT_SECONDS)
-        return output
-
-    def outcomes(self) -> dict[str, str]:
-        """Name of each test and `passed`, `failure` or `error`, of the last run."""
-        cases = ElementTree.parse(self.folder / "report.xml").iter("testcase")
-        return {case.attrib["name"]: _outcome(case) for case in cases}
-
-    def properties(self, test: str) -> dict[str, str]:
-        """Return what the report says of a test besides its outcome."""
-        cases = ElementTree.parse(self.folder / "report.xml").iter("testcase")
-        (case,) = (case for case in cases if case.attrib["name"] == test)
-        return {each.attrib["name"]: each.attrib["value"] for each in case.iter("property")}
-
-    def kept(self) -> dict[str, Path]:
-        """Scratch folders that are there, by name."""
-        return {path.name: path for path in self.folder.glob("kept/*/*")}
-
-
-def _outcome(case: ElementTree.Element) -> str:
-    return next((part.tag for part in case if part.tag != "properties"), "passed")
-
-
-@pytest.fixture
-def project(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
-    """Whatever happens in it, no run folder may stay."""
-    runtime = tmp_path_factory.mktemp("r")  # short: names of sockets are limited
-    yield Project(tmp_path, runtime)
-    deadline = time.monotonic() + 20  # a shell removes the folders of a killed process
-    while list(runtime.iterdir()) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not list(runtime.iterdir())
 
 
 MINE = """
