@@ -52,6 +52,12 @@ class KernelImage:
     """Its configuration, from the image or from a file beside it; None where neither has it."""
 
     @property
+    def checked(self) -> bool:
+        """Whether it checks every access to memory or every lock, and is slow by that."""
+        symbols = ("CONFIG_KASAN=y\n", "CONFIG_PROVE_LOCKING=y\n")
+        return any(symbol in (self.config or "") for symbol in symbols)
+
+    @property
     def bootable(self) -> bytes:
         """The bytes that QEMU starts."""
         return self.path.read_bytes() if self.elf is None else self.elf

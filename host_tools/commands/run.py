@@ -105,6 +105,9 @@ def main(options: argparse.Namespace) -> int:
                     return run(agent, options.words, options.timeout)
                 except AgentSilent as error:
                     raise _explained(guest, error) from None
+                except LabError as error:
+                    error.aloud = True  # the stack of a panic that ended the command
+                    raise
         except AgentRefused as error:
             return _refused(guest, options.words[0], error)
         except CommandTimedOut as error:

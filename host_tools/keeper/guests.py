@@ -53,7 +53,10 @@ class Guest:
         guest = pair.guest(self.name)
         if guest.state == record.ENDED:
             mend = f"read {guest.transcript}; `bluebridge restart {self.name}` brings it back"
-            return LabError(f"{self.called}: {guest.why}", mend)
+            from bluebridge.host_tools.machine.console import last_report  # pexpect is dear
+
+            report = last_report(Path(guest.transcript))
+            return LabError(f"{self.called}: {guest.why}", mend, report)
         if guest.state == record.RESTARTING:
             return LabError(f"{self.called}: {guest.why}", "try again in a moment")
         if pair.state == record.STARTING:

@@ -49,6 +49,8 @@ class LabArtefacts:
     """The kernel in the names of snapshots; empty for the usual one."""
     usual: bool = True
     """Whether the kernel is one that the project was tested with, which boots without a word."""
+    checked: bool = False
+    """Whether the kernel checks itself, and so boots slowly."""
 
     def guest_code(self) -> Path:
         """Return the archive of the present guest code; its folder's name changes with the code.
@@ -100,6 +102,7 @@ def ensure_artefacts(
             found.archives,
             found.label,
             found.usual,
+            found.checked,
         )
 
 

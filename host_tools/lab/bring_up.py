@@ -187,7 +187,7 @@ class BringUp:
         machine.attach()
         machine.release()
         self.detail(f"guest {machine.name}: booting")
-        machine.wait_for_boot(self.artefacts.usual)
+        machine.wait_for_boot(self.artefacts.usual, self.artefacts.checked)
         self.detail(f"guest {machine.name}: its agent answers")
         binds = self.config.binds(machine.name)
         for port in machine.config.sockets:

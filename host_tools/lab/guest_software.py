@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bluebridge.host_tools.errors import UsageError, listed
@@ -25,6 +25,8 @@ class FoundSoftware:
     archives: tuple[Path, ...]
     label: str
     usual: bool
+    checked: bool = False
+    """Whether the kernel checks itself, as one of `kernel build --debug`, and so boots slowly."""
 
 
 def find(artefacts: Artefacts, software: GuestSoftware, driver: str) -> FoundSoftware:
@@ -32,36 +34,37 @@ def find(artefacts: Artefacts, software: GuestSoftware, driver: str) -> FoundSof
 
     Raises `UsageError` for what cannot be a guest's, `ImageError` for what cannot be made.
     """
-    kernel, modules, label = _kernel(artefacts, software, driver)
-    archives = [] if modules is None else [modules]
+    found = _kernel(artefacts, software, driver)
+    archives = [*found.archives]
     if software.packages:
         guest_overlay.check_names(software.packages)
         recipe = artefacts.extra_packages(software.packages)
         archives.append(artefacts.built(recipe) / guest_overlay.ARCHIVE)
     if software.overlay is not None:
         archives.append(guest_overlay.overlay(software.overlay, artefacts.cache, _root(artefacts)))
-    return FoundSoftware(kernel, tuple(archives), label, usual=label != _OWN)
+    return replace(found, archives=tuple(archives))
 
 
-def _kernel(
-    artefacts: Artefacts, software: GuestSoftware, driver: str
-) -> tuple[Path, Path | None, str]:
-    """Return the kernel, the archive of its modules and its label."""
+def _kernel(artefacts: Artefacts, software: GuestSoftware, driver: str) -> FoundSoftware:
+    """Return the kernel, with the archive of its modules as the only one."""
     debian = debian_kernel(software.kernel)
     if debian is not None and software.modules is not None:
         what = f"--modules: {debian.name} has its own modules"
         raise UsageError(what, "leave out --modules, or name an image with --kernel")
     if debian == USUAL:
-        return artefacts.kernel(), None, ""
+        return FoundSoftware(artefacts.kernel(), (), "", usual=True)
     if debian is not None:
         folder = artefacts.built(artefacts.guest_modules(debian))
         kernel = artefacts.built(artefacts.debian(debian)) / "vmlinux"
-        return kernel, folder / guest_modules.ARCHIVE, debian.name
+        return FoundSoftware(kernel, (folder / guest_modules.ARCHIVE,), debian.name, usual=True)
     own = own_kernel.find(image(software.kernel), software.modules)
     if lacking := own.lacking(driver):
         raise _refusal(own.image.release, lacking, driver)
     folder = own.artefact(artefacts.cache, _root(artefacts))
-    return folder / own_kernel.IMAGE, folder / guest_modules.ARCHIVE, _OWN
+    modules = folder / guest_modules.ARCHIVE
+    return FoundSoftware(
+        folder / own_kernel.IMAGE, (modules,), _OWN, usual=False, checked=own.image.checked
+    )
 
 
 def _refusal(release: str, lacking: Sequence[Need], driver: str) -> UsageError:

@@ -87,7 +87,7 @@ def _make(artefacts: LabArtefacts, size: GuestSize, state: Path, log: str) -> No
             template.spawn(boot, saved=state.parent)
             template.attach()
             template.release()
-            template.wait_for_boot(artefacts.usual)
+            template.wait_for_boot(artefacts.usual, artefacts.checked)
             template.console.wake()  # the shell is up as well
             template.console.run("stty echo")
             template.forget_agent()

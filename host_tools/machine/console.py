@@ -94,6 +94,16 @@ class Transcript:
             return stream.read(_TAIL_BYTES).decode(errors="replace")
 
 
+def last_report(path: Path) -> str:
+    """Return what a guest that failed wrote on its console from its first failure on.
+
+    That is the stack of a panic, for example; at most the end of the transcript at `path`.
+    """
+    text = Transcript("", path).tail()
+    found = [match.start() for pattern, _ in FAILURES if (match := re.search(pattern, text))]
+    return text[text.rfind("\n", 0, min(found)) + 1 :] if found else ""
+
+
 class Console:
     """The console of one guest over a unix socket.
 

@@ -19,7 +19,9 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 class Silence:
     """The alarm for one boot of a kernel that writes its messages to the console."""
 
-    def __init__(self, guest: str, transcript: Path, pid: int) -> None:
+    def __init__(self, guest: str, transcript: Path, pid: int, patience: float = 1.0) -> None:
+        """Watch QEMU's process `pid`; a slow kernel may spin `patience` times as long."""
+        self._spin_seconds = SPIN_SECONDS * patience
         self._guest = guest
         self._transcript = transcript
         self._pid = pid
@@ -34,7 +36,7 @@ class Silence:
             self._size, self._since, self._processor = size, time.monotonic(), used or 0.0
             return None
         taken, silent = used - self._processor, time.monotonic() - self._since
-        if silent < SECONDS or IDLE_SECONDS < taken < SPIN_SECONDS:
+        if silent < SECONDS or IDLE_SECONDS < taken < self._spin_seconds:
             return None
         text = self._transcript.read_text(errors="replace")
         said = [line.strip() for line in text.splitlines() if line.strip()]

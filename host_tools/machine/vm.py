@@ -22,6 +22,9 @@ if TYPE_CHECKING:  # pexpect is dear at start-up, and many a run never looks at 
 
 _PLUG_SECONDS = 30.0
 _BIND_SECONDS = 5.0
+_BOOT_SECONDS = 180.0
+_PATIENCE = 8.0
+"""How many times as long as another one a kernel may take that checks itself (KASAN, lockdep)."""
 
 
 @dataclass(frozen=True)
@@ -57,21 +60,22 @@ class Vm(Qemu):
 
     # Power.
 
-    def wait_for_agent(self, timeout: float = 180.0) -> None:
+    def wait_for_agent(self, timeout: float = _BOOT_SECONDS) -> None:
         """Wait until the guest is up and its agent answers. Raises `LabError`."""
         self._agent = Agent.connect(self.name, self.agent_sockets, timeout, [self._alarm])
 
-    def wait_for_boot(self, usual: bool) -> None:
+    def wait_for_boot(self, usual: bool, checked: bool = False) -> None:
         """Wait as `wait_for_agent` for a guest that boots. Raises `LabError`.
 
         A kernel that is not a `usual` one writes to the console as it comes up; when it falls
-        silent, it hangs.
+        silent, it hangs. One that is `checked` checks itself and gets more time.
         """
-        silence = Silence(self.name, self.transcript, self.pid)
+        patience = _PATIENCE if checked else 1.0
+        silence = Silence(self.name, self.transcript, self.pid, patience)
         if not usual:
             self.alarms.append(silence.trouble)
         try:
-            self.wait_for_agent()
+            self.wait_for_agent(_BOOT_SECONDS * patience)
         finally:
             if not usual:
                 self.alarms.remove(silence.trouble)

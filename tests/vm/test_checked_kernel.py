@@ -1,4 +1,4 @@
-"""What a kernel that checks itself reports fails a test like an assertion: KASAN and lockdep."""
+"""Reports of KASAN and lockdep fail a test like an assertion: of kernels that check themselves."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 
 from bluebridge.host_tools import cli
 from bluebridge.host_tools.lab.software import KERNEL_VARIABLE, MODULES_VARIABLE
+from bluebridge.images import kernel_build
 from bluebridge.images.artefacts import Artefacts
 from tests.models.plugin_project import Project
 from tests.vm.conftest import BOOT_SECONDS
@@ -52,6 +53,46 @@ module_init(planted_init);
 module_exit(planted_exit);
 MODULE_LICENSE("GPL");
 MODULE_DESCRIPTION("prints what a kernel that checks itself would report");
+"""
+
+PLANTED = """\
+#include <linux/module.h>
+#include <linux/mutex.h>
+#include <linux/slab.h>
+static char *what = "";
+module_param(what, charp, 0);
+static DEFINE_MUTEX(first);
+static DEFINE_MUTEX(second);
+static noinline void use_after_free(void)
+{
+    long *memory = kmalloc(64, GFP_KERNEL);
+    kfree(memory);
+    WRITE_ONCE(*memory, 1);
+}
+static noinline void locks_in_a_circle(void)
+{
+    mutex_lock(&first);
+    mutex_lock(&second);
+    mutex_unlock(&second);
+    mutex_unlock(&first);
+    mutex_lock(&second);
+    mutex_lock(&first);
+    mutex_unlock(&first);
+    mutex_unlock(&second);
+}
+static int __init planted_init(void)
+{
+    if (!strcmp(what, "kasan"))
+        use_after_free();
+    else
+        locks_in_a_circle();
+    return 0;
+}
+static void __exit planted_exit(void) { }
+module_init(planted_init);
+module_exit(planted_exit);
+MODULE_LICENSE("GPL");
+MODULE_DESCRIPTION("has two defects");
 """
 
 THREE_TESTS = """
@@ -111,3 +152,33 @@ def test_reports_in_the_kernels_log_fail_their_tests(
     assert "Freed by task 211:" in memory
     assert "guest a: WARNING: possible recursive locking detected" in locks, locks
     assert "insmod/212 is trying to acquire lock:" in locks
+
+
+@pytest.mark.full
+def test_defects_of_a_module_fail_their_tests_under_a_debug_kernel(project: Project) -> None:
+    """The kernel is the one that was built here; `make conformance` builds it."""
+    if kernel_build.built(Artefacts().cache, debug=True) is None:
+        pytest.skip("no debug kernel; `bluebridge kernel build debian-13 --debug` builds it")
+    planted(project, PLANTED, "--kernel", "my-debug")
+    project.write("test_mine.py", THREE_TESTS)
+    said = project.run("--bluebridge-kernel", "my-debug")
+    memory, locks, neither = (f"test_{each}[my-debug]" for each in ("memory", "locks", "neither"))
+    outcomes = {memory: "failure", locks: "failure", neither: "passed"}
+    assert project.outcomes() == outcomes, said
+    assert "\nmy-debug: 1 passed, 2 failed\n" in said
+    found = project.text(memory)
+    assert re.search("guest b: .*BUG: KASAN: slab-use-after-free in use_after_free", found), found
+    line = PLANTED[: PLANTED.index("WRITE_ONCE")].count("\n") + 1
+    assert re.search(rf" use_after_free\+\S+ \[planted\] \(\S*/planted\.c:{line}\)\n", found), found
+    assert re.search(r" kfree\+\S+ \(.*mm/slub\.c:\d+\)\n", found), found
+    found = project.text(locks)
+    assert "guest a: WARNING: possible circular locking dependency detected" in found, found
+    assert re.search(r" locks_in_a_circle\+\S+ \[planted\] \(\S*/planted\.c:\d+\)\n", found), found
+
+
+@pytest.mark.long
+@pytest.mark.timeout(4 * 3600)
+def test_a_debug_kernel_is_built_from_debians_source() -> None:
+    assert cli.main(["kernel", "build", "debian-13", "--debug"]) == 0
+    folder = kernel_build.built(Artefacts().cache, debug=True)
+    assert folder is not None and "CONFIG_KASAN=y\n" in (folder / "config").read_text()

@@ -8,8 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from bluebridge.host_tools import cli
+from bluebridge.images import kernel_build
 from bluebridge.images.artefacts import Artefacts
+from bluebridge.images.kernel_config import text
 from tests.models.lab_commands import PATIENCE, Commands
+from tests.unit.images.test_kernel_image import RELEASE, bzimage, elf, modules
 
 pytestmark = pytest.mark.timeout(3 * PATIENCE)
 
@@ -36,7 +40,44 @@ def test_a_kernel_from_a_file_runs_with_files_over_the_root(
     told = bluebridge.good("run", "a", script)
     # The words of the command line are those of a kernel that is not the usual one.
     assert told.split() == ["laid", "over", "1", "mlx4_0"]
+    # A panic ends the command that waits, with the stack.
+    completed = bluebridge.run("run", "a", "echo c > /proc/sysrq-trigger; sleep 200")
+    errors = completed.stderr.decode()
+    assert completed.returncode == 125 and "Call Trace:" in errors, errors
+    assert errors.splitlines()[-1].startswith("bluebridge: guest a: the guest's kernel panicked")
     bluebridge.good("down")
+
+
+ARM = bytes(56) + b"ARM\x64" + bytes(900)
+LACKS_MLX4 = f"kernel {RELEASE} lacks CONFIG_MLX4_CORE for the HCA"
+
+
+@pytest.mark.brief
+@pytest.mark.parametrize(
+    ("content", "release", "told", "mend"),
+    [
+        (ARM, "", "is a kernel for arm64, guests are x86-64", "name an x86-64 bzImage"),
+        (b"hello", "", "is no kernel image", "name an x86-64 bzImage"),
+        (bzimage(elf(text(debug=False))), "", LACKS_MLX4, "set that as `bluebridge kernel config`"),
+        (bzimage(elf("CONFIG_PCI=y\n")), "", "CONFIG_DEVTMPFS for its device nodes", "set that"),
+        (
+            bzimage(elf(text(debug=False))), "6.1.0-50-amd64",
+            "modules are of 6.1.0-50-amd64", "`make modules_install INSTALL_MOD_PATH=DIR`",
+        ),
+    ],
+    ids=["arm64", "no kernel", "no modules for the card", "no config", "other modules"],
+)  # fmt: skip
+def test_what_cannot_be_a_guests_kernel_is_told_before_it_boots(
+    bluebridge: Commands, tmp_path: Path, content: bytes, release: str, told: str, mend: str
+) -> None:
+    image = tmp_path / "bzImage"
+    image.write_bytes(content)
+    words = ("--modules", str(modules(tmp_path, release))) if release else ()
+    begin = time.monotonic()
+    _, line = bluebridge.bad("up", "--kernel", str(image), *words, "--driver", "kernel", "--quiet")
+    assert told in line.replace(f" in {tmp_path}", "") and mend in line, line
+    assert time.monotonic() - begin < 20
+    assert bluebridge.good("ps").startswith("nothing runs")
 
 
 @pytest.mark.full
@@ -49,6 +90,26 @@ def test_other_kernels_of_debian_have_the_adapter(bluebridge: Commands, name: st
     bluebridge.good("down")
     release, adapters = told.split()
     assert (release.startswith("6.1.") or name != "6.1") and adapters == "1"
+
+
+@pytest.mark.full
+def test_a_kernel_that_was_built_here_has_the_adapter(bluebridge: Commands) -> None:
+    """`make conformance` builds one, which takes too long for a test of each change."""
+    if kernel_build.built(Artefacts().cache, debug=False) is None:
+        pytest.skip("no kernel of `bluebridge kernel build debian-13`")
+    bluebridge.good("up", "--kernel", "my", "--driver", "kernel", "--quiet")
+    told = bluebridge.good(
+        "run", "a", "uname -r; ping -q -c 2 10.9.0.2 >&2; ibv_devices | grep -c mlx4"
+    )
+    bluebridge.good("down")
+    release, adapters = told.split()
+    assert release.endswith("-my") and adapters == "1"
+
+
+@pytest.mark.long
+@pytest.mark.timeout(2 * 3600)
+def test_a_kernel_is_built_from_debians_source() -> None:
+    assert cli.main(["kernel", "build", "debian-13"]) == 0
 
 
 @pytest.mark.full

@@ -52,7 +52,7 @@ LINES = {
 
 
 def addr2line(words: list[str]) -> str:
-    """What the program prints for the addresses of one section; unknown ones fail the test."""
+    """Return the output for addresses of one section; an unknown one fails the test."""
     at = words.index("-e")
     file, rest = words[at + 1], words[at + 2 :]
     section = rest[1] if rest[0] == "-j" else ""
