@@ -10,8 +10,16 @@ from pathlib import Path
 from struct import Struct
 from typing import Any, BinaryIO, Final, TypeVar
 
+from bluebridge.device.buslog.names import DeviceName
 from bluebridge.device.buslog.positions import SegmentPosition, about_last, positions
-from bluebridge.device.buslog.record import INDEX_EVERY, META_NAME, MOST_CAPTURE, RECORD, host_of
+from bluebridge.device.buslog.record import (
+    INDEX_EVERY,
+    META_NAME,
+    MOST_CAPTURE,
+    RECORD,
+    function_of,
+    host_of,
+)
 from bluebridge.device.layout.buslog import VERSION, Kind, What
 from bluebridge.device.layout.events import TELLING, Fact, Told, Values
 from bluebridge.printable import printable
@@ -143,6 +151,13 @@ class Event:
 _Records = Callable[[Path, int, bytes, int, RawFilter | None], Iterator[_Item]]
 
 
+def _names(meta: dict[str, Any]) -> list[str]:
+    """Return the names of a log's devices, adapters with their card."""
+    cards = meta.get("cards", {})
+    found = [printable(str(name)) for name in meta["devices"]]
+    return [DeviceName(name, str(cards.get(function_of(name), ""))) for name in found]
+
+
 class LogReader:
     """Reads the log in a folder, or that in the folder `bus` of a run's folder. Raises `LogError`.
 
@@ -168,7 +183,8 @@ class LogReader:
             )
 
         try:
-            self._names: list[str] = [printable(str(name)) for name in self.meta["devices"]]
+            self._names: list[str] = _names(self.meta)
+            self.meta["devices"] = self._names
             self._started = int(self.meta["started_monotonic_ns"])
         except (KeyError, TypeError, ValueError) as error:
             raise LogError(f"{folder} holds a {META_NAME} that is damaged: {error}") from error

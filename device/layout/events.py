@@ -52,7 +52,7 @@ class Form:
 _NUMBER, _TEXT, _UP = Form(), Form(text=True), ("down", "up")
 _FORMS = dict.fromkeys(
     ("action", "cause", "direction", "erratum", "error", "line", "mac", "message", "name",
-     "objects", "operation", "presence", "reason", "status", "text", "to", "verb", "what"), _TEXT,
+     "operation", "presence", "reason", "status", "text", "to", "verb", "what", "word"), _TEXT,
 ) | {
     "qpn": Form(noun="QP"), "cqn": Form(noun="CQ"), "eqn": Form(noun="EQ"),
     "queue": Form(noun="queue"), "port": Form(noun="port"), "channel": Form(noun="channel"),
@@ -190,10 +190,11 @@ class Fact(Enum):
 
     # Commands of a queue in memory, as mlx5 has it.
     FIRMWARE_COMMAND = (
-        50, "name op_mod slot objects status syndrome us reason",
-        "{name}[ op_mod={op_mod:#x}] slot={slot}[ {objects}] {status}[ syndrome={syndrome:#010x}] "
-        "{us} us[: {reason}]", Kind.COMMAND,
+        50, "name op_mod slot word number status syndrome us reason",
+        "{name}[ op_mod={op_mod:#x}] slot={slot}[ {word}={number:#x}] {status}[ "
+        "syndrome={syndrome:#010x}] {us} us[: {reason}]", Kind.COMMAND,
     )  # fmt: skip
+    """`number` is that of the object of the command, `word` says of which kind."""
     COMMAND_LOST = 51, "slot reason", "the command in slot {slot} is lost: {reason}"
 
     kind: Kind

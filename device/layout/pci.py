@@ -101,6 +101,19 @@ BOARD_REGISTERS: tuple[tuple[int, int, str], ...] = (
 """Offset, bytes and name of what only adapters have: vital product data, and a way to BAR0 through
 configuration space, which tools use (mstflint `mtcr_ul/mtcr_ul_com.c: mtcr_pciconf_mread4_old`)."""
 
+VENDOR_REGISTERS: tuple[tuple[int, int, str], ...] = (
+    (VENDOR_OFFSET, 1, "VSC id"),
+    (VENDOR_OFFSET + 1, 1, "VSC next"),
+    (VENDOR_OFFSET + 2, 1, "VSC length"),
+    (VENDOR_OFFSET + 3, 1, "VSC type"),
+    (VENDOR_OFFSET + 0x04, 4, "VSC control"),
+    (VENDOR_OFFSET + 0x08, 4, "VSC counter"),
+    (VENDOR_OFFSET + 0x0C, 4, "VSC semaphore"),
+    (VENDOR_OFFSET + 0x10, 4, "VSC address"),
+    (VENDOR_OFFSET + 0x14, 4, "VSC data"),
+)
+"""Likewise of the vendor-specific capability of a ConnectX-5 (`VENDOR_CAPABILITY`)."""
+
 REGISTER_NAMES: dict[tuple[str, int], str] = {
     ("PM", 2): "capabilities",
     ("PM", 4): "control and status",

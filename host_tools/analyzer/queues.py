@@ -17,7 +17,7 @@ from bluebridge.device.buslog.reader import Event
 from bluebridge.device.buslog.record import INDEX_MASK, function_of
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.events import Values
-from bluebridge.host_tools.analyzer.devices.model import EventKind, PairContext
+from bluebridge.host_tools.analyzer.devices.model import EventKind, PairContext, number_of
 from bluebridge.host_tools.analyzer.devices.registry import adapter_of, model_of
 from bluebridge.host_tools.analyzer.transaction import OK, Role
 
@@ -115,7 +115,7 @@ class Rings:
 
     def commanded(self, event: Event, command: Values, mailbox: bytes) -> None:
         """Take a command that was carried out, by its values: it may make a ring, or move one."""
-        adapter, name, number = adapter_of(event.device), command["name"], command["in_mod"]
+        adapter, name, number = adapter_of(event.device), command["name"], number_of(command)
         function = function_of(event.device)
         if name in adapter.made:
             role, read = adapter.made[name]
@@ -275,7 +275,7 @@ class Queues:
         if known is None:
             self.rings.commanded(event, command, mailbox)
             return
-        queue = function_of(event.device), command["in_mod"] & QPN_MASK
+        queue = function_of(event.device), number_of(command) & QPN_MASK
         pair = self.pairs.get(queue, _UNKNOWN)
         sources, target = known
         source = pair.state or (sources[0] if len(sources) == 1 else "")

@@ -238,3 +238,11 @@ BY_GROUP: Final = {
     CapGroup.GENERAL: GENERAL, CapGroup.ETHERNET: ETHERNET, CapGroup.ATOMIC: ATOMIC,
     CapGroup.ROCE: ROCE,
 }  # fmt: skip
+
+
+def group_name(number: int) -> str:
+    """Return the name of a group of capabilities, or its number in hex."""
+    try:
+        return CapGroup(number).name
+    except ValueError:
+        return f"{number:#x}"

@@ -22,6 +22,7 @@ from zlib import crc32
 
 from bluebridge.device.layout.buslog import What
 from bluebridge.device.layout.events import Fact
+from bluebridge.device.layout.mlx5.caps import group_name
 from bluebridge.device.layout.mlx5.commands import (
     BLOCK_BYTES,
     ENTRY,
@@ -306,12 +307,14 @@ class CommandQueue:
     def _tell(self, execution: Execution, outcome: Outcome, output: bytearray) -> None:
         data = execution.data or ENTRY.get_raw(execution.entry, "input")
         opcode, delivery = INPUT.get(data, "opcode"), outcome.delivery
+        word, number = _object(opcode, data, output, outcome.status)
         self._bus.tell(
             Fact.FIRMWARE_COMMAND,
             name=name_of(opcode),
             op_mod=INPUT.get(data, "op_mod"),
             slot=execution.slot,
-            objects=_objects(opcode, data, output, outcome.status),
+            word=word,
+            number=number,
             status=outcome.status.name if delivery is Delivery.OK else f"not {delivery.name}",
             syndrome=outcome.syndrome,
             us=(perf_counter_ns() - execution.begin) // 1000,
@@ -328,17 +331,21 @@ def _check_block(block: bytes, number: int, token: int) -> None:
         raise Undeliverable(Delivery.BLOCK_NUMBER, f"mailbox {found} in place of {number}")
 
 
-def _objects(opcode: int, data: bytes, output: bytearray, status: Status) -> str:
-    """Return the words for the object that a command is about, such as `eqn=0x1`."""
+def _object(opcode: int, data: bytes, output: bytearray, status: Status) -> tuple[str, int]:
+    """Return a word for the object that a command is about, such as `eqn`, and its number."""
     if opcode == Opcode.ACCESS_REG:
         kind = "read" if ACCESS_REG.get(data, "op_mod") else "write"
-        return f"{kind} {register_name(ACCESS_REG.get(data, 'register'))}"
+        register = ACCESS_REG.get(data, "register")
+        return f"{kind} {register_name(register)}", register
+    if opcode in (Opcode.QUERY_HCA_CAP, Opcode.SET_HCA_CAP):
+        group, current = divmod(INPUT.get(data, "op_mod"), 2)
+        kind = "current" if current else "most" if opcode == Opcode.QUERY_HCA_CAP else "set"
+        return f"{kind} {group_name(group)}", group
     place = OBJECTS.get(opcode)
     source = output if place is not None and place.made else data
     if place is None or len(source) < place.offset + 4 or (place.made and status is not Status.OK):
-        return ""
-    number = int.from_bytes(source[place.offset : place.offset + 4], "big") & 0xFFFFFF
-    return f"{place.word}={number:#x}"
+        return "", 0
+    return place.word, int.from_bytes(source[place.offset : place.offset + 4], "big") & 0xFFFFFF
 
 
 def syndrome_of(reason: str) -> int:

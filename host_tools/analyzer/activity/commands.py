@@ -21,7 +21,7 @@ from bluebridge.host_tools.analyzer.activity.activity import (
     lone,
     started,
 )
-from bluebridge.host_tools.analyzer.devices.model import CommandRegister
+from bluebridge.host_tools.analyzer.devices.model import CommandRegister, number_of
 from bluebridge.host_tools.analyzer.transaction import Tlp, Transaction
 
 MAX_READS = 64
@@ -169,9 +169,10 @@ class CommandActivities:
         return own
 
     def _describe(self, activity: Activity, command: Values) -> None:
-        activity.name, number = command["name"], command["in_mod"]
+        activity.name, number = command["name"], number_of(command)
         activity.subject = Subject(self._register.nouns.get(activity.name, IN_MODIFIER), number)
-        activity.title = f"{activity.name} in_mod={number:#x}"
+        word = command.get("word", "in_mod")
+        activity.title = f"{activity.name} {word}={number:#x}" if word else activity.name
         activity.status = command["status"]
         activity.notes.append(f"carried out in {command['us']} us")
         if command["reason"]:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from bluebridge.device.buslog.reader import Event
 from bluebridge.device.layout.buslog import What
+from bluebridge.device.layout.events import Values
 from bluebridge.device.layout.fields import Register, RegisterBlock, Struct
 from bluebridge.device.layout.ntb.uses import Uses
 from bluebridge.host_tools.analyzer.transaction import Role
@@ -229,6 +230,12 @@ class DeviceModel:
         value = int.from_bytes(event.data, block.order)
         words = self.register_words(found, value)
         return f"{place}.{register.decode(value)}" if words is None else words
+
+
+def number_of(command: Values) -> int:
+    """Return the number of the object of a firmware command, by the values of its record."""
+    found = command["in_mod"] if "in_mod" in command else command["number"]
+    return int(found)
 
 
 def names_of(statuses: Mapping[int, tuple[str, ...]], code: int) -> tuple[str, ...]:

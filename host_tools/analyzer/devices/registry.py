@@ -5,13 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import lru_cache
 
+from bluebridge.device import cards
+from bluebridge.device.buslog.names import DeviceName
 from bluebridge.device.buslog.reader import Event
 from bluebridge.device.layout import ioat
 from bluebridge.device.layout.buslog import What
 from bluebridge.device.layout.ntb.models import MODELS as BRIDGES
 from bluebridge.device.layout.ntb.models import BridgeModel
 from bluebridge.host_tools.analyzer.devices.mlx4 import MLX4
+from bluebridge.host_tools.analyzer.devices.mlx5 import MLX5
 from bluebridge.host_tools.analyzer.devices.model import Adapter, DeviceKind, DeviceModel, named
+
+CARDS: dict[str, DeviceModel] = {cards.CONNECTX3.name: MLX4, cards.CONNECTX5.name: MLX5}
+"""Models of adapters by the name of their card."""
 
 
 def _descriptor(event: Event) -> str:
@@ -59,9 +65,16 @@ MODELS = {row.suffix: row for row in (MLX4, IOAT, *map(bridge_row, BRIDGES))}
 """Device models by the suffix after the dot in a device's name in the log."""
 
 
-@lru_cache(maxsize=256)
 def model_of(device: str) -> DeviceModel:
-    """Return the model of a device, by its name in the log.
+    """Return the model of a device, by its name in the log, or the card that its log gives it."""
+    if isinstance(device, DeviceName) and device.card in CARDS:
+        return CARDS[device.card]
+    return _by_name(device)
+
+
+@lru_cache(maxsize=256)
+def _by_name(device: str) -> DeviceModel:
+    """Return the model of a device by nothing but its name.
 
     `a.ntb4-2` is the second bridge of that model in guest a. A name that says nothing of a model,
     such as `a`, `b/2` or `a.1`, is that of a ConnectX-3.

@@ -245,8 +245,8 @@ def test_the_log_names_the_object_of_a_command(driver: Mlx5Driver) -> None:
     ring = driver.create_eq(8, 0, 0)
     driver.numbered(Opcode.DESTROY_EQ, ring.eqn)
     made, gone = driver.host.facts(Fact.FIRMWARE_COMMAND)[-2:]
-    assert (made["name"], made["objects"]) == ("CREATE_EQ", f"eqn={ring.eqn:#x}")
-    assert (gone["name"], gone["objects"]) == ("DESTROY_EQ", f"eqn={ring.eqn:#x}")
+    assert (made["name"], made["word"], made["number"]) == ("CREATE_EQ", "eqn", ring.eqn)
+    assert (gone["name"], gone["word"], gone["number"]) == ("DESTROY_EQ", "eqn", ring.eqn)
 
 
 def test_names_are_those_of_the_driver() -> None:

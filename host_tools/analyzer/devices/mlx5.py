@@ -1,0 +1,205 @@
+"""The row of ConnectX-5 adapters: registers, doorbells, commands, entries of event queues."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from bluebridge.device.buslog.reader import Event
+from bluebridge.device.layout import fields
+from bluebridge.device.layout.buslog import What
+from bluebridge.device.layout.mlx5 import event_queues, init_segment
+from bluebridge.device.layout.mlx5.commands import (
+    BLOCK_BYTES,
+    ENTRY,
+    INPUT,
+    MAILBOX,
+    OBJECTS,
+    OUTPUT,
+    Delivery,
+    Opcode,
+    Status,
+    name_of,
+)
+from bluebridge.device.layout.mlx5.event_queues import BY_TYPE, EQC, EQE, EQE_BYTES, EventType
+from bluebridge.device.layout.pci import VENDOR_REGISTERS
+from bluebridge.host_tools.analyzer.devices import model
+from bluebridge.host_tools.analyzer.transaction import Role
+
+_NOUNS: Final = {
+    "eqn": "EQ", "cqn": "CQ", "qpn": "QP", "srqn": "SRQ", "mkey": "MPT", "rqn": "RQ", "sqn": "SQ",
+}  # fmt: skip
+"""Objects of commands by the word for their number."""
+_EVENTS: dict[int, model.EventKind] = {
+    EventType.COMPLETION: model.EventKind.COMPLETION,
+    EventType.COMMAND: model.EventKind.COMMAND,
+    EventType.PORT_CHANGE: model.EventKind.PORT,
+    **dict.fromkeys(
+        (
+            EventType.CQ_ERROR, EventType.WQ_CATASTROPHIC, EventType.INTERNAL_ERROR,
+            EventType.WQ_INVALID_REQUEST, EventType.WQ_ACCESS_ERROR, EventType.SRQ_CATASTROPHIC,
+        ),
+        model.EventKind.FAULT,
+    ),
+}  # fmt: skip
+_WORD: Final = 4
+_EVERY_SLOT: Final = 0xFFFFFFFF
+
+
+def _written(event: Event) -> tuple[Role, int]:
+    """Return the role of a store: a doorbell of a queue, which it names, or another register."""
+    offset, data = event.address, event.data
+    if offset < init_segment.UAR_AREA:
+        return Role.REGISTER_WRITE, 0
+    register = offset % init_segment.UAR_BYTES
+    if register in (init_segment.EQ_ARM, init_segment.EQ_UPDATE):
+        return Role.EQ_ARM, data[0] if data else 0
+    if register == init_segment.CQ_DOORBELL and len(data) == 2 * _WORD:
+        return Role.CQ_ARM, int.from_bytes(data[5:8], "big")
+    if register >= init_segment.SEND_DOORBELL and len(data) == 2 * _WORD:
+        return Role.DOORBELL, int.from_bytes(data[4:7], "big")
+    return Role.REGISTER_WRITE, 0
+
+
+def _consumed(event: Event) -> int | None:
+    role, _ = _written(event)
+    if role is Role.EQ_ARM and len(event.data) == _WORD:
+        return int.from_bytes(event.data[1:4], "big")
+    if role is Role.CQ_ARM:
+        return int.from_bytes(event.data[1:4], "big")
+    return None
+
+
+def _event(data: model.Data) -> model.QueueEvent:
+    code = data[1] if len(data) > 1 else -1
+    kind = _EVENTS.get(code, model.EventKind.OTHER)
+    if len(data) < EQE_BYTES:
+        return model.QueueEvent(kind)
+    if kind is model.EventKind.COMPLETION:
+        return model.QueueEvent(kind, event_queues.COMPLETION_EQE.get(data, "cqn"))
+    if kind is model.EventKind.COMMAND:
+        return model.QueueEvent(kind)
+    if kind is model.EventKind.PORT:
+        active = data[3] == event_queues.PORT_ACTIVE
+        port = event_queues.PORT_EQE.get(data, "port")
+        return model.QueueEvent(kind, port, "active" if active else "down")
+    if BY_TYPE.get(code) is event_queues.QUEUE_EQE:
+        return model.QueueEvent(kind, event_queues.QUEUE_EQE.get(data, "number"))
+    return model.QueueEvent(kind)
+
+
+def _event_ring(data: model.Data) -> model.RingContext | None:
+    """Read the first mailbox of CREATE_EQ, in which the context comes first."""
+    if len(data) < EQC.field("log_size").offset + _WORD:
+        return None
+    return model.RingContext(1 << EQC.get(data, "log_size"))
+
+
+def _polled(bar: int, address: int, data: model.Data) -> bool:
+    """A driver reads the clock, and looks every two seconds whether there was an error."""
+    if address == init_segment.QUEUE_LOW:
+        return True
+    return init_segment.HEALTH <= address < init_segment.HEALTH + 64 or (
+        init_segment.TIMER_HIGH <= address <= init_segment.HEALTH_COUNTER
+    )
+
+
+def _entry_words(event: Event) -> str:
+    """Describe an entry of the command queue: read whole, given back from its output on."""
+    data = event.data
+    if len(data) >= ENTRY.size:
+        head = ENTRY.get_raw(data, "input")
+        length, output = (ENTRY.get(data, f"{side}_length") for side in ("input", "output"))
+        name = name_of(INPUT.get(head, "opcode"))
+        return f"command entry {event.obj}: {name} input={length} output={output}"
+    if event.length == 1 and data:
+        delivery = model.named(Delivery, data[0] >> 1)
+        return f"command entry {event.obj} is done, delivery {delivery}"
+    if len(data) >= 8:
+        status = model.named(Status, OUTPUT.get(data, "status"))
+        return f"command entry {event.obj}: {status} syndrome={OUTPUT.get(data, 'syndrome'):#x}"
+    return f"command entry {event.obj}"
+
+
+def _mailbox(event: Event) -> str:
+    side = "input" if event.what == What.MAILBOX_IN else "output"
+    part = "" if event.length in (MAILBOX.size, BLOCK_BYTES) else f", {event.length} bytes"
+    return f"{side} mailbox of {name_of(event.obj)}{part}"
+
+
+def _eqe_words(event: Event) -> str:
+    if len(event.data) < EQE_BYTES:
+        return f"EQE of EQ {event.obj}"
+    kind = EQE.get(event.data, "type")
+    own = [
+        f"{item.name}={BY_TYPE.get(kind, EQE).get(event.data, item.name):#x}"
+        for item in BY_TYPE.get(kind, EQE)
+        if item.name not in ("type", "owner", "signature") and not item.raw
+    ]
+    return f"EQE eqn={event.obj} {model.named(EventType, kind)} {' '.join(own)}".strip()
+
+
+def _parts(event: Event) -> Iterable[tuple[fields.Struct, int]]:
+    data = event.data
+    if event.what is What.COMMAND_ENTRY and len(data) >= ENTRY.size:
+        return ((ENTRY, 0),)
+    if event.what is What.EQE and len(data) >= EQE_BYTES:
+        return ((BY_TYPE.get(data[1], EQE), 0),)
+    return ()
+
+
+MLX5: Final = model.DeviceModel(
+    model.DeviceKind.ADAPTER,
+    "",
+    "HCA",
+    {0: init_segment.BLOCKS},
+    config=VENDOR_REGISTERS,
+    words={
+        What.COMMAND_ENTRY: _entry_words,
+        What.MAILBOX_IN: _mailbox,
+        What.MAILBOX_OUT: _mailbox,
+        What.EQE: _eqe_words,
+    },
+    parts=_parts,
+    adapter=model.Adapter(
+        line=64,
+        head=8,
+        page=lambda offset: offset // init_segment.UAR_BYTES,
+        send_head=lambda data: model.SendHead("", 0, 0, 0),
+        completed=lambda data: None,
+        failure=lambda data: None,
+        statuses={},
+        operation=lambda data: "",
+        flushed=-1,
+        event=_event,
+        written=_written,
+        command=model.CommandRegister(
+            bar=0,
+            base=init_segment.DOORBELL,
+            end=init_segment.DOORBELL + _WORD,
+            token_end=-1,
+            go=_EVERY_SLOT,
+            event=_EVERY_SLOT,
+            name=lambda slots: "command",
+            names=tuple(name_of(opcode) for opcode in Opcode),
+            statuses=tuple(Status.__members__),
+            nouns={
+                name_of(opcode): _NOUNS[place.word]
+                for opcode, place in OBJECTS.items()
+                if place.word in _NOUNS
+            },
+        ),
+        states=("RST",),
+        transitions={},
+        failures=(),
+        flushing="",
+        failed="",
+        context=lambda data: None,
+        made={name_of(Opcode.CREATE_EQ): (Role.EQE, _event_ring)},
+        resized={},
+        received=lambda data: None,
+        consumed=_consumed,
+        reset=(0, init_segment.BAR0_SIZE),
+        polled=_polled,
+    ),
+)
