@@ -27,12 +27,12 @@ from bluebridge.images.unpack import prune
 NAME = "localhost/bluebridge:latest"
 CACHE = "var/cache/bluebridge"
 UNUSED = (
-    *("kernel-*/root", "guest-*/root", "compiled-device-*"),
+    *("kernel-*/root", "guest-*/root"),
     *("qemu-*/usr/share/doc", "qemu-*/usr/share/man", "qemu-*/usr/share/locale"),
     *("qemu-*/usr/bin/qemu-system-i386", "qemu-*/usr/bin/*-microvm", "qemu-*/usr/bin/*-helper"),
     *("qemu-*/usr/lib/x86_64-linux-gnu/gconv", "qemu-*/usr/sbin"),
 )
-"""Parts of artefacts that only building needs, and the build that is in the wheel."""
+"""Parts of artefacts that only building needs."""
 EXTRAS = "native,pytest"
 PROGRAMS = {
     "bluebridge": """\
@@ -148,7 +148,8 @@ def _fill(artefacts: Artefacts, folders: Sequence[Path], snapshot: Snapshot, cac
     cache.mkdir(parents=True)
     cache.chmod(0o1777)
     for folder in folders:
-        if folder != snapshot.folder:
+        # The device's build is in the wheel; other checkouts may have replaced this one meanwhile.
+        if folder != snapshot.folder and not folder.name.startswith("compiled-device-"):
             _link(folder, cache / folder.name)
     prune(cache, UNUSED)
     snapshot.pack(cache)
