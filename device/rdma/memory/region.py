@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntFlag
 from itertools import compress, pairwise
-from typing import Final
+from typing import Final, NamedTuple
 
 from bluebridge.device import pieces
 from bluebridge.device.pci.bus import Run
@@ -29,6 +29,8 @@ MANY_PAGES: Final = 4096
 ALL_RIGHTS: Final = 0x3F
 EVERYTHING: Final = (1 << 64) - 1
 """Length in bytes of a region over the whole address space."""
+NOWHERE: Final = (1 << 64) - 1
+"""Address of a page that is absent: software has lent no memory for it now."""
 
 
 def pieces_of(pages: array[int], size: int) -> tuple[array[int], array[int]]:
@@ -82,6 +84,17 @@ def pages_of(start: int, length: int, page_shift: int) -> int:
     return ((start + length - 1) >> page_shift) - (start >> page_shift) + 1 if length else 0
 
 
+class Part(NamedTuple):
+    """A part of an indirect region: `length` bytes from `address` on of the region `key`."""
+
+    key: int
+    address: int
+    length: int
+
+
+_NO_PARTS: Final[Sequence[Part]] = ()
+
+
 def _no_pieces() -> array[int]:
     return array("Q")
 
@@ -97,7 +110,8 @@ class MemoryRegion:
     neighbours joined: piece i begins `starts[i]` bytes behind address `origin`, the last one ends
     `mapped` bytes behind it. A window that is bound shares the translation of the MR `parent`,
     which counts its `windows`; `second_type` windows are bound to one queue pair: `owner_qpn` is
-    the only one whose peer may use it, 0 for any.
+    the only one whose peer may use it, 0 for any. A region that is not `direct` consists of `parts`
+    of other regions, then `starts` says where each begins, or has pages that are `NOWHERE`.
     """
 
     index: int
@@ -121,6 +135,8 @@ class MemoryRegion:
     starts: array[int] = field(default_factory=_no_pieces)
     addresses: array[int] = field(default_factory=_no_pieces)
     mapped: int = 0
+    parts: Sequence[Part] = _NO_PARTS
+    direct: bool = True
 
     @property
     def pieces(self) -> int:
@@ -137,6 +153,39 @@ class MemoryRegion:
         if index == len(starts) - 1 or offset + length <= starts[index + 1]:
             return [(self.addresses[index] + offset - starts[index], length)]
         return pieces.translate(starts, self.addresses, self.mapped, offset, length)
+
+    def parts_at(self, va: int, length: int) -> list[Part]:
+        """Return what of other regions `length` bytes at `va` are; raises `AbsentError`."""
+        offset = va - self.origin
+        index = bisect_right(self.starts, offset) - 1
+        found = []
+        while length:
+            if offset >= self.mapped:
+                raise AbsentError(self.key, va)
+            key, address, size = self.parts[index]
+            within = offset - self.starts[index]
+            taken = min(size - within, length)
+            found.append(Part(key, address + within, taken))
+            offset, length, index = offset + taken, length - taken, index + 1
+        return found
+
+    def set_parts(self, parts: Sequence[Part]) -> None:
+        """Replace the translation by parts of other regions, none of them empty."""
+        self.forget_pages()
+        self.origin, self.parts, self.direct = self.start, parts, False
+        for part in parts:
+            self.starts.append(self.mapped)
+            self.mapped += part.length
+
+    def page_list(self) -> list[int]:
+        """Return the addresses of the pages of the translation."""
+        size, starts, addresses = 1 << self.page_shift, self.starts, self.addresses
+        ends = [*starts[1:], self.mapped]
+        return [
+            address + at
+            for start, end, address in zip(starts, ends, addresses, strict=True)
+            for at in range(0, end - start, size)
+        ]
 
     def set_pages(self, pages: Sequence[int], page_shift: int) -> None:
         """Replace the translation: one address per page of `1 << page_shift` bytes.
@@ -170,6 +219,7 @@ class MemoryRegion:
     def forget_pages(self) -> None:
         """Remove the translation."""
         self.starts, self.addresses, self.mapped = _no_pieces(), _no_pieces(), 0
+        self.parts, self.direct = _NO_PARTS, True
 
     def bind(self, parent: MemoryRegion, va: int, length: int, *, zero_based: bool) -> None:
         """Bind this window to `length` bytes of `parent` from its address `va` on."""
@@ -180,6 +230,7 @@ class MemoryRegion:
         self.physical, self.page_shift = parent.physical, parent.page_shift
         self.starts, self.addresses = parent.starts, parent.addresses
         self.mapped = parent.mapped
+        self.parts, self.direct = parent.parts, parent.direct
         self.parent = parent
         parent.windows += 1
 
@@ -209,3 +260,16 @@ REMOTE_CHANGES: Final = int(Rights.REMOTE_WRITE | Rights.REMOTE_ATOMIC)
 
 class AccessError(Exception):
     """A key, range or right is not valid for an access; no memory was touched."""
+
+
+class AbsentError(AccessError):
+    """An access is permitted, but a page at `address` of the region `key` is absent.
+
+    A face that can have pages brought in catches it and repeats the operation; for others it is an
+    `AccessError` like any.
+    """
+
+    def __init__(self, key: int, address: int) -> None:
+        super().__init__(f"{address:#x} of key {key:#x} is absent")
+        self.key = key
+        self.address = address

@@ -9,15 +9,19 @@ that bound it may use it (type 2B).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from enum import IntFlag
 from typing import Final, NamedTuple
 
 from bluebridge.device.pci.bus import Run
 from bluebridge.device.rdma.memory.region import (
     ALL_RIGHTS,
     EVERYTHING,
+    NOWHERE,
     REMOTE_CHANGES,
+    AbsentError,
     AccessError,
     MemoryRegion,
+    Part,
     Rights,
     pages_of,
 )
@@ -27,6 +31,10 @@ KEY_BYTE: Final = 8
 """Number of low bits of a key that software may choose."""
 INDEX_BITS: Final = 24
 """Number of bits of a key above them."""
+MAX_DEPTH: Final = 4
+"""Most indirect regions on the way from a key to memory."""
+MAX_RUNS: Final = 1 << 14
+"""Most runs of one access through indirect regions: each may name a thousand others."""
 MAX_PIECES = 1 << 22
 """Most separate pieces of memory in all MRs together: 64 MiB of the server's memory."""
 
@@ -50,6 +58,44 @@ class Registration(NamedTuple):
     page_shift: int
     rights: int
     pages: PageReader
+
+
+class Field(IntFlag):
+    """The fields of a region that `MemoryRegions.update` may change."""
+
+    KEY = 1 << 0
+    DOMAIN = 1 << 1
+    RIGHTS = 1 << 2
+    START = 1 << 3
+    LENGTH = 1 << 4
+    FREE = 1 << 5
+
+
+REGISTERED: Final = Field.KEY | Field.RIGHTS | Field.START | Field.LENGTH | Field.FREE
+"""The fields that a fast registration sets."""
+
+
+class Values(NamedTuple):
+    """The new values of fields; those that a mask does not name have no meaning."""
+
+    key: int = 0
+    pd: int = 0
+    rights: int = 0
+    start: int = 0
+    length: int = 0
+    free: bool = False
+
+
+class Entries(NamedTuple):
+    """New entries of a translation: `parts`, or pages of `1 << page_shift` bytes.
+
+    `pages` is called once for `count` of these, for as many as the region needs where that is -1.
+    """
+
+    page_shift: int = 0
+    pages: PageReader | None = None
+    count: int = -1
+    parts: Sequence[Part] = ()
 
 
 class MemoryRegions:
@@ -162,6 +208,15 @@ class MemoryRegions:
             if not reserved_lkey_ok or va + length > 1 << 64:
                 raise AccessError("the reserved lkey is not for this queue pair")
             return [(va, length)]
+        region = self._permitted(key, va, length, access, pd, qpn)
+        if region.direct:
+            return region.translate(va, length)
+        return self._follow(region, va, length, access, pd, 0)
+
+    def _permitted(
+        self, key: int, va: int, length: int, access: int, pd: int, qpn: int
+    ) -> MemoryRegion:
+        """Return the region that permits an access; raises `AccessError`."""
         region = self._valid(key, pd)
         if region.free:
             raise AccessError(f"key {key:#x} is not registered")
@@ -171,7 +226,30 @@ class MemoryRegions:
             raise AccessError(f"key {key:#x} lacks {Rights(access & ~region.rights).name}")
         if va < region.start or va + length > region.start + region.length:
             raise AccessError(f"{va:#x}+{length:#x} is outside of key {key:#x}")
-        return region.translate(va, length)
+        return region
+
+    def _follow(
+        self, region: MemoryRegion, va: int, length: int, access: int, pd: int, depth: int
+    ) -> Sequence[Run]:
+        """Return where bytes of a region are that is not direct; every key counts for itself."""
+        if not region.parts:
+            runs = region.translate(va, length)
+            nowhere = NOWHERE >> region.page_shift << region.page_shift
+            if any(address >= nowhere for address, _ in runs):
+                raise AbsentError(region.key, va)
+            return runs
+        if depth >= MAX_DEPTH:
+            raise AccessError(f"key {region.key:#x} is behind {MAX_DEPTH} others")
+        found: list[Run] = []
+        for key, address, size in region.parts_at(va, length):
+            inner = self._permitted(key, address, size, access, pd, 0)
+            if inner.direct:
+                found += inner.translate(address, size)
+            else:
+                found += self._follow(inner, address, size, access, pd, depth + 1)
+            if len(found) > MAX_RUNS:
+                raise AccessError(f"key {region.key:#x} has more than {MAX_RUNS} runs there")
+        return found
 
     def is_everything(self, key: int, access: int, pd: int) -> bool:
         """Return True if a key gives all of guest memory under its own addresses.
@@ -187,6 +265,7 @@ class MemoryRegions:
             and not access & ~region.rights
             and not region.free
             and not region.owner_qpn
+            and region.direct
             and not region.start
             and region.length >= EVERYTHING
         )
@@ -204,36 +283,121 @@ class MemoryRegions:
 
         Raises `AccessError`, `DmaError`.
         """
-        key, start, length, shift = wanted.key, wanted.start, wanted.length, wanted.page_shift
+        if wanted.offset:
+            raise AccessError(f"key {wanted.key:#x} would begin {wanted.offset:#x} bytes later")
+        values = Values(
+            key=wanted.key, rights=wanted.rights, start=wanted.start, length=wanted.length
+        )
+        entries = Entries(wanted.page_shift, wanted.pages)
+        self.update(wanted.key, REGISTERED, values, entries, pd=pd, must_be_free=True)
+
+    def update(
+        self,
+        key: int,
+        mask: int,
+        values: Values,
+        entries: Entries | None = None,
+        at: int = 0,
+        *,
+        pd: int | None = None,
+        must_be_free: bool = False,
+    ) -> None:
+        """Change the `Field`s in `mask` of a region, and its translation from entry `at` on.
+
+        The low byte of `key` does not count. The region has to be one that work requests may
+        change, in the protection domain `pd` unless that is None, and with `must_be_free` one that
+        is not registered. Pages that nothing was said about are absent. Raises `AccessError` and
+        `DmaError`, and has changed nothing then.
+        """
+        region = self._changeable(key, pd, must_be_free)
+        start = values.start if mask & Field.START else region.start
+        length = values.length if mask & Field.LENGTH else region.length
+        rights = values.rights if mask & Field.RIGHTS else region.rights
+        # Rights of peers to change memory need that of its owner (ibv_reg_mr(3)).
+        if rights & REMOTE_CHANGES and not rights & Rights.LOCAL_WRITE:
+            raise AccessError(f"key {key:#x} would be writable for peers only")
+        if entries is None:
+            if start + length > 1 << 64:
+                raise AccessError(f"{start:#x}+{length:#x} is no region")
+            self._set(region, mask, values)
+        elif entries.pages is None:
+            parts = self._parts(region, entries.parts, at)
+            self._set(region, mask, values)
+            self._pieces += len(parts) - region.pieces
+            region.set_parts(parts)
+        else:
+            pages = self._pages(region, start, length, entries, at)
+            self._set(region, mask, values)
+            self._pieces -= region.pieces
+            region.set_pages(pages, entries.page_shift)
+            region.direct = NOWHERE not in pages
+            self._pieces += region.pieces
+
+    def _changeable(self, key: int, pd: int | None, must_be_free: bool) -> MemoryRegion:
         region = self._regions.get(self.index_of(key))
         if region is None or not region.fast:
             raise AccessError(f"key {key:#x} is no fast-registration MR")
         if (region.key ^ key) >> KEY_BYTE:
             raise AccessError(f"key {key:#x} has another index than its MR")
-        if region.pd != pd & self._pd_mask:
+        if pd is not None and region.pd != pd & self._pd_mask:
             raise AccessError(f"key {key:#x} belongs to PD {region.pd}, not {pd}")
-        if not region.free:
+        if must_be_free and not region.free:
             raise AccessError(f"key {key:#x} is still registered")
-        # Rights of peers to change memory need that of its owner (ibv_reg_mr(3)).
-        if wanted.rights & REMOTE_CHANGES and not wanted.rights & Rights.LOCAL_WRITE:
-            raise AccessError(f"key {key:#x} would be writable for peers only")
-        if (
-            shift not in self._page_shifts
-            or wanted.offset
-            or not length
-            or start + length > 1 << 64
-        ):
+        if region.windows:
+            raise AccessError(f"key {key:#x} has {region.windows} windows")
+        return region
+
+    def _pages(
+        self, region: MemoryRegion, start: int, length: int, entries: Entries, at: int
+    ) -> Sequence[int]:
+        """Return the pages of a region when `entries` have been put into its list from `at` on."""
+        shift, read = entries.page_shift, entries.pages
+        if shift not in self._page_shifts or not length or start + length > 1 << 64:
             raise AccessError(f"{start:#x}+{length:#x} with page shift {shift} is no region")
         needed = pages_of(start, length, shift)
         if needed > min(region.max_pages, self._most_pages):
             raise AccessError(f"{needed} pages, the MR has room for {region.max_pages}")
         if self._pieces + needed > MAX_PIECES:
             raise AccessError(f"MRs of more than {MAX_PIECES} pieces")
-        pages = wanted.pages(needed)
-        region.key, region.start, region.length = key, start, length
-        region.set_pages(pages, shift)
-        self._pieces += region.pieces
-        region.rights, region.free = wanted.rights & ALL_RIGHTS, False
+        count = needed - at if entries.count < 0 else entries.count
+        if read is None or count < 0 or at + count > needed:
+            raise AccessError(f"{count} entries from {at} on, the MR has {needed}")
+        if count == needed:
+            return read(count)
+        kept = region.page_list() if region.page_shift == shift else []
+        pages = (kept + [NOWHERE] * needed)[:needed]
+        pages[at : at + count] = read(count)
+        return pages
+
+    def _parts(self, region: MemoryRegion, parts: Sequence[Part], at: int) -> list[Part]:
+        """Return the parts of a region when `parts` have been put into its list from `at` on."""
+        kept = list(region.parts)
+        if at > len(kept) or at + len(parts) > min(region.max_pages, self._most_pages):
+            raise AccessError(f"{len(parts)} entries from {at} on, the MR has {len(kept)}")
+        if any(part.length <= 0 for part in parts):
+            raise AccessError(f"key {region.key:#x} has a part of no length")
+        if self._pieces + len(parts) > MAX_PIECES:
+            raise AccessError(f"MRs of more than {MAX_PIECES} pieces")
+        kept[at : at + len(parts)] = parts
+        return kept
+
+    def _set(self, region: MemoryRegion, mask: int, values: Values) -> None:
+        """Set the fields that `mask` names; a region that becomes free loses its translation."""
+        if mask & Field.KEY:
+            region.key = values.key
+        if mask & Field.DOMAIN:
+            region.pd = values.pd & self._pd_mask
+        if mask & Field.RIGHTS:
+            region.rights = values.rights & ALL_RIGHTS
+        if mask & Field.START:
+            region.start = values.start
+            region.origin = values.start >> region.page_shift << region.page_shift
+        if mask & Field.LENGTH:
+            region.length = values.length
+        if mask & Field.FREE:
+            region.free = values.free
+            if values.free:
+                self._release(region)
 
     def find(self, key: int) -> MemoryRegion | None:
         """Return the MR or window that a key names, whatever its low byte is; None without one."""
@@ -272,8 +436,7 @@ class MemoryRegions:
             raise AccessError(f"key {key:#x} has {region.windows} windows")
         if region.owner_qpn and region.owner_qpn != qpn:
             raise AccessError(f"window {key:#x} is bound to QP {region.owner_qpn:#x}")
-        region.free = True
-        self._release(region)
+        self._set(region, Field.FREE, Values(free=True))
 
 
 class Binding(NamedTuple):

@@ -1,0 +1,177 @@
+"""Changes of regions in use, indirect regions, and pages that are absent: no card asks for it yet.
+
+ConnectX-3 registers whole regions only; what is here is what another card's updates of keys need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from bluebridge.device.rdma.memory import regions as regions_module
+from bluebridge.device.rdma.memory.region import (
+    ALL_RIGHTS,
+    NOWHERE,
+    AbsentError,
+    AccessError,
+    MemoryRegion,
+    Part,
+    Rights,
+)
+from bluebridge.device.rdma.memory.regions import MAX_DEPTH, Entries, Field, MemoryRegions, Values
+
+PD, PAGE = 3, 4096
+START = 0x7F0000000800
+READ = int(Rights.LOCAL_READ)
+
+
+@pytest.fixture
+def regions() -> MemoryRegions:
+    return MemoryRegions(reserved_lkey=0, pd_bits=24, page_shifts=range(12, 31), most_pages=64)
+
+
+def free_key(regions: MemoryRegions, index: int, room: int = 16) -> int:
+    """A region that nothing was said about yet, with room for so many entries."""
+    region = MemoryRegion(
+        index, index << 8, PD, 0, 0, 0, 12,
+        physical=False, fast=True, may_invalidate=True, free=True, max_pages=room,
+    )  # fmt: skip
+    regions.add(region)
+    return index << 8
+
+
+def pages(*addresses: int) -> Entries:
+    return Entries(12, lambda count: addresses[:count], len(addresses))
+
+
+def registered(regions: MemoryRegions, index: int, *addresses: int) -> int:
+    """A region over these pages, from the middle of the first one on."""
+    key = free_key(regions, index)
+    values = Values(key, rights=ALL_RIGHTS, start=START, length=PAGE * len(addresses) - 0x800)
+    regions.update(key, regions_module.REGISTERED, values, pages(*addresses))
+    return key
+
+
+def indirect(regions: MemoryRegions, index: int, *parts: Part, start: int = 0) -> int:
+    key = free_key(regions, index)
+    length = sum(part.length for part in parts)
+    values = Values(key, rights=ALL_RIGHTS, start=start, length=length)
+    regions.update(key, regions_module.REGISTERED, values, Entries(parts=parts))
+    return key
+
+
+def where(regions: MemoryRegions, key: int, va: int, length: int) -> Sequence[tuple[int, int]]:
+    return list(regions.resolve(key, va, length, READ, PD))
+
+
+def test_a_mask_names_what_of_a_region_in_use_changes(regions: MemoryRegions) -> None:
+    key = registered(regions, 1, 0x10000, 0x30000)
+    before = where(regions, key, START, 0x1000)
+    regions.update(key, Field.RIGHTS, Values(key=9, rights=READ, start=1, length=1))
+    assert where(regions, key, START, 0x1000) == before == [(0x10800, 0x800), (0x30000, 0x800)]
+    with pytest.raises(AccessError, match="lacks LOCAL_WRITE"):
+        regions.resolve(key, START, 1, int(Rights.LOCAL_WRITE), PD)
+    regions.update(key, Field.KEY | Field.DOMAIN, Values(key=key | 7, pd=PD + 1))
+    with pytest.raises(AccessError, match="not valid"):
+        where(regions, key, START, 1)
+    assert regions.resolve(key | 7, START, 1, READ, PD + 1) == [(0x10800, 1)]
+    regions.update(key, Field.START, Values(start=0x800))
+    assert regions.resolve(key | 7, 0x800, 1, READ, PD + 1) == [(0x10800, 1)]
+
+
+def test_a_translation_is_changed_from_an_entry_on(regions: MemoryRegions) -> None:
+    key = registered(regions, 1, 0x10000, 0x11000, 0x12000)
+    regions.update(key, 0, Values(), pages(0x50000), 1)
+    found = where(regions, key, START, 3 * PAGE - 0x800)
+    assert found == [(0x10800, 0x800), (0x50000, PAGE), (0x12000, PAGE)]
+    for at in (3, 4):
+        with pytest.raises(AccessError, match="1 entries from"):
+            regions.update(key, 0, Values(), pages(0x60000), at)
+    assert where(regions, key, START, 3 * PAGE - 0x800) == found
+
+
+def test_pages_that_are_absent_are_told_apart(regions: MemoryRegions) -> None:
+    key = registered(regions, 1, 0x10000, NOWHERE, 0x12000)
+    assert where(regions, key, START, 0x800) == [(0x10800, 0x800)]
+    with pytest.raises(AbsentError) as told:
+        where(regions, key, START, 0x801)
+    assert (told.value.key, told.value.address) == (key, START)
+    regions.update(key, 0, Values(), pages(0x11000), 1)
+    assert where(regions, key, START, 3 * PAGE - 0x800) == [(0x10800, 3 * PAGE - 0x800)]
+
+
+def test_parts_of_other_regions_follow_each_other(regions: MemoryRegions) -> None:
+    first = registered(regions, 1, 0x10000, 0x30000)
+    second = registered(regions, 2, 0x50000)
+    key = indirect(
+        regions, 3, Part(first, START + 0x700, 0x200), Part(second, START, 0x100), start=5
+    )
+    assert where(regions, key, 5, 0x300) == [(0x10F00, 0x100), (0x30000, 0x100), (0x50800, 0x100)]
+    assert where(regions, key, 5 + 0x1FF, 2) == [(0x300FF, 1), (0x50800, 1)]
+    regions.update(key, 0, Values(), Entries(parts=[Part(second, START + 4, 0x100)]), 1)
+    assert where(regions, key, 5 + 0x200, 1) == [(0x50804, 1)]
+
+
+def test_each_key_on_the_way_has_to_permit_the_access(regions: MemoryRegions) -> None:
+    inner = registered(regions, 1, 0x10000)
+    key = indirect(regions, 2, Part(inner, START, 0x100))
+    regions.update(inner, Field.RIGHTS, Values(rights=int(Rights.LOCAL_WRITE)))
+    with pytest.raises(AccessError, match=f"key {inner:#x} lacks LOCAL_READ"):
+        where(regions, key, 0, 1)
+    regions.invalidate(inner, PD)
+    with pytest.raises(AccessError, match="not registered"):
+        where(regions, key, 0, 1)
+    beyond = indirect(regions, 3, Part(registered(regions, 4, 0x20000), START, PAGE))
+    with pytest.raises(AccessError, match="outside"):
+        where(regions, beyond, 0, PAGE)
+
+
+def test_indirect_regions_are_followed_to_a_depth_only(regions: MemoryRegions) -> None:
+    key = registered(regions, 1, 0x10000)
+    part = Part(key, START, 8)
+    for depth in range(MAX_DEPTH):
+        key = indirect(regions, 2 + depth, part)
+        part = Part(key, 0, 8)
+    assert where(regions, key, 0, 8) == [(0x10800, 8)]
+    deeper = indirect(regions, 9, part)
+    with pytest.raises(AccessError, match="is behind"):
+        where(regions, deeper, 0, 8)
+    loop = indirect(regions, 10, Part(10 << 8, 0, 8))
+    with pytest.raises(AccessError, match="is behind"):
+        where(regions, loop, 0, 8)
+
+
+def test_an_access_has_a_bounded_number_of_pieces(
+    regions: MemoryRegions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(regions_module, "MAX_RUNS", 20)
+    bottom = registered(regions, 1, 0x10000)
+    middle = indirect(regions, 2, *[Part(bottom, START, 1)] * 5)
+    top = indirect(regions, 3, *[Part(middle, 0, 5)] * 5)
+    assert len(where(regions, top, 0, 20)) == 20
+    with pytest.raises(AccessError, match="more than 20 runs"):
+        where(regions, top, 0, 25)
+
+
+def test_parts_of_no_length_and_too_many_are_refused(regions: MemoryRegions) -> None:
+    key = free_key(regions, 1, room=2)
+    for parts in ([Part(1, 0, 0)], [Part(1, 0, 8)] * 3):
+        with pytest.raises(AccessError):
+            regions.update(key, regions_module.REGISTERED, Values(key), Entries(parts=parts))
+    region = regions.get(1)
+    assert region is not None and region.free and not region.parts
+
+
+def test_a_region_that_becomes_free_gives_its_room_back(
+    regions: MemoryRegions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(regions_module, "MAX_PIECES", 4)
+    key = registered(regions, 1, 0x10000, 0x30000)
+    for _ in range(3):
+        regions.update(key, 0, Values(), pages(0x10000, 0x50000))
+        regions.update(key, Field.FREE, Values(free=True))
+        values = Values(key, rights=ALL_RIGHTS, start=START, length=2 * PAGE - 0x800)
+        regions.update(key, regions_module.REGISTERED, values, pages(0x10000, 0x30000))
+    with pytest.raises(AccessError, match="pieces"):
+        registered(regions, 2, 0x10000, 0x30000, 0x50000)
