@@ -119,7 +119,7 @@ class HcaPair(QueuePair):
         self.traffic = self._counters.of(get(context, "pri_counter_index"))
         ports, number = self._ports, get(context, "pri_port")
         self.port = ports[number] if number < len(ports) else ports[0]
-        self.completions.diagnostics = self.port.diagnostics
+        self.count_troubles(self.port.diagnostics)
         self.path = path_of_context(context)
         self.reroute()
 

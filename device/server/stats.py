@@ -17,16 +17,17 @@ from bluebridge.device.fabric.faults.stage import FaultRules
 from bluebridge.device.fabric.local import LocalFabric
 from bluebridge.device.mlx4.device import Hca
 from bluebridge.device.pci.loop import EventLoop
+from bluebridge.device.rdma.ports.counters import Trouble
 from bluebridge.device.server.adapters import Adapter
 
 Samples = list[tuple[dict[str, str], float]]
 
 _RETRIES = {
-    "sq_num_to": "no_answer",
-    "sq_num_oos": "sequence_error",
-    "sq_num_rnr": "receiver_not_ready",
+    Trouble.TIMED_OUT: "no_answer",
+    Trouble.SEQUENCE_NAK_CAME: "sequence_error",
+    Trouble.RNR_NAK_CAME: "receiver_not_ready",
 }
-"""Why a requester sent again, by the name of the driver's counter."""
+"""Why a requester sent again, as it is counted."""
 
 
 @dataclass(frozen=True)
@@ -63,11 +64,11 @@ class Stats:
         return [
             (
                 {"hca": name, "port": str(port.number), "reason": reason},
-                port.diagnostics.counts.get(counter, 0),
+                port.diagnostics.counts.get(trouble, 0),
             )
             for name, hca in self.hcas.items()
             for port in hca.ports
-            for counter, reason in _RETRIES.items()
+            for trouble, reason in _RETRIES.items()
         ]
 
     def _faults(self) -> Samples:

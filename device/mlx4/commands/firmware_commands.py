@@ -10,6 +10,7 @@ from bluebridge.device.layout.mlx4.ports import DIAGNOSTICS
 from bluebridge.device.mlx4.adapter import Adapter
 from bluebridge.device.mlx4.commands.command import Command, Rule
 from bluebridge.device.mlx4.memory.icm import MTT_ENTRY, PAGE, PAGE_SHIFT
+from bluebridge.device.mlx4.ports.reports import TROUBLES
 from bluebridge.device.mlx4.settings.capabilities import (
     CORE_CLOCK_MHZ,
     GROUP_LIMITS,
@@ -204,7 +205,8 @@ def diag_rprt(adapter: Adapter, command: Command) -> bytes:
     number = command.in_modifier
     answer = bytearray(DIAGNOSTICS.size)
     for port in adapter.ports if number == 0 else (adapter.port_of(number),):
-        for name, count in port.diagnostics.counts.items():
+        for trouble, count in port.diagnostics.counts.items():
+            name = TROUBLES[trouble]
             total = int(DIAGNOSTICS.get(answer, name)) + count
             DIAGNOSTICS.set(answer, name, total & _COUNTER_MASK)
     return bytes(answer)

@@ -38,7 +38,7 @@ from bluebridge.device.mlx4.rings.event_queues import EventQueues
 from bluebridge.device.mlx4.settings.capabilities import MAX_MTU
 from bluebridge.device.mlx4.settings.parameters import CommandError
 from bluebridge.device.rdma.ports.cable import EEPROM
-from bluebridge.device.rdma.ports.counters import FrameCounters, InterfaceCounter
+from bluebridge.device.rdma.ports.counters import FrameCounters, InterfaceCounter, Trouble
 from bluebridge.device.rdma.ports.face import PortEvents
 from bluebridge.device.rdma.ports.flow_control import FlowControl
 from bluebridge.device.rdma.ports.infiniband_port import LOG_GIDS, LOG_PKEYS, InfinibandPort
@@ -60,6 +60,35 @@ _PORT_INFO_EVENTS: Final = (
     Change.SM_LID | Change.GID_PREFIX | Change.LID | Change.CLIENT_REREGISTER | Change.SM_SL
 )
 _TABLE_EVENTS: Final = {Change.PKEYS: PORT_MNG_PKEY_TABLE, Change.GUIDS: PORT_MNG_GUID_INFO}
+
+TROUBLES: Final = {
+    Trouble.SEND_LENGTH: "sq_num_lle",
+    Trouble.SEND_OPERATION: "sq_num_lqpoe",
+    Trouble.SEND_PROTECTION: "sq_num_lpe",
+    Trouble.SEND_FLUSHED: "sq_num_wrfe",
+    Trouble.SEND_BINDING: "sq_num_mwbe",
+    Trouble.SEND_BAD_ANSWER: "sq_num_bre",
+    Trouble.SEND_INVALID_REQUEST: "sq_num_rire",
+    Trouble.SEND_REMOTE_ACCESS: "sq_num_rae",
+    Trouble.SEND_REMOTE_OPERATION: "sq_num_roe",
+    Trouble.SEND_RETRIES_USED_UP: "sq_num_tree",
+    Trouble.SEND_RNR_RETRIES_USED_UP: "sq_num_rree",
+    Trouble.SEQUENCE_NAK_CAME: "sq_num_oos",
+    Trouble.RNR_NAK_CAME: "sq_num_rnr",
+    Trouble.TIMED_OUT: "sq_num_to",
+    Trouble.RECEIVE_LENGTH: "rq_num_lle",
+    Trouble.RECEIVE_OPERATION: "rq_num_lqpoe",
+    Trouble.RECEIVE_PROTECTION: "rq_num_lpe",
+    Trouble.RECEIVE_FLUSHED: "rq_num_wrfe",
+    Trouble.SEQUENCE_NAK_SENT: "rq_num_oos",
+    Trouble.INVALID_REQUEST_NAK_SENT: "rq_num_rire",
+    Trouble.REMOTE_ACCESS_NAK_SENT: "rq_num_rae",
+    Trouble.RNR_NAK_SENT: "rq_num_rnr",
+    Trouble.DUPLICATE_CAME: "rq_num_dup",
+}
+"""Names of diagnostic counters as Linux's mlx4 driver has them (`ib/main.c: diag_basic, diag_ext`)
+in `/sys/class/infiniband/mlx4_0/ports/1/hw_counters`: `rq_` are of the side that is sent to, `sq_`
+of the side that sends."""
 
 
 def link_modes(port: Port) -> int:

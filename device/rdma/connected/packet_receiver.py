@@ -234,7 +234,7 @@ class PacketReceiver(ConnectedReceiver):
             count, size = size_of_packet(qp.route, packet)
             qp.traffic.sent(count, size)
             if packet.syndrome:
-                qp.port.diagnostics.refused(packet.syndrome)
+                qp.diagnostics.refused(packet.syndrome)
             burst.append(ConnectedPacket(qp.route, qp.remote_qpn, packet, qp.qpn))
             qp.engine.spend(count * len(packet.payload))
         qp.port.send_packets(burst)

@@ -205,7 +205,7 @@ class PacketSender(ConnectedSender):
             return
         qp.traffic.received(*size_of_packet(qp.route, packet))
         if syndrome:
-            qp.port.diagnostics.was_refused(syndrome)
+            qp.diagnostics.was_refused(syndrome)
             qp.bus.tell(Fact.REFUSAL, qpn=qp.qpn, syndrome=syndrome, psn=packet.psn)
         blocked = requester.blocked
         brings = packet.opcode != BthOpcode.RC_ACK

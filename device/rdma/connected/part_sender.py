@@ -168,7 +168,7 @@ class PartSender(ConnectedSender):
         qp.traffic.received(packets, size)
         syndrome, troubles = response.syndrome, requester.troubles
         if syndrome:
-            qp.port.diagnostics.was_refused(syndrome)
+            qp.diagnostics.was_refused(syndrome)
         blocked = requester.blocked
         part, oldest = requester.pending[0].length > WHOLE_BYTES, requester.oldest
         work = requester.receive(

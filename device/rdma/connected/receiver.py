@@ -12,6 +12,7 @@ from bluebridge.device.rdma.connected.remote_memory import RemoteMemory
 from bluebridge.device.rdma.connected.responder import Answer, Responder
 from bluebridge.device.rdma.pairs.engines import ReceiveEngine
 from bluebridge.device.rdma.pairs.queue_pair import QueuePair
+from bluebridge.device.rdma.ports.counters import Trouble
 from bluebridge.device.rdma.vocabulary import RECEIVING, RELIABLE, AsyncEvent, PairState, Role
 
 _UNRELIABLE: Final = frozenset((Op.SEND, Op.SEND_IMM, Op.SEND_INV, Op.WRITE, Op.WRITE_IMM))
@@ -56,7 +57,7 @@ class ConnectedReceiver(ReceiveEngine):
         """Take over what the responder counts."""
         self.psn, self.msn = responder.expected, responder.msn
         if responder.repeated:
-            self._qp.port.diagnostics.add("rq_num_dup", responder.repeated)
+            self._qp.diagnostics.add(Trouble.DUPLICATE_CAME, responder.repeated)
             responder.repeated = 0
 
     def _drop(self, responder: Responder, operation: str) -> None:
@@ -113,7 +114,7 @@ class PartReceiver(ConnectedReceiver):
     def _send(self, answer: Answer) -> None:
         qp, done = self._qp, answer.request
         if answer.syndrome:
-            qp.port.diagnostics.refused(answer.syndrome)
+            qp.diagnostics.refused(answer.syndrome)
         response = Response(
             qp.route,
             qp.remote_qpn,

@@ -18,6 +18,7 @@ from bluebridge.device.rdma.memory.regions import bind
 from bluebridge.device.rdma.pairs.costs import COST_LIMIT
 from bluebridge.device.rdma.pairs.engines import Outstanding, SendEngine
 from bluebridge.device.rdma.pairs.queue_pair import QueuePair
+from bluebridge.device.rdma.ports.counters import Trouble
 from bluebridge.device.rdma.ports.port import Port
 from bluebridge.device.rdma.vocabulary import (
     ATOMICS,
@@ -275,7 +276,7 @@ class ConnectedSender(SendEngine):
         if requester is None or qp.state not in _ALIVE:
             return
         if requester.state is Sending.OPEN:
-            qp.port.diagnostics.add("sq_num_to")
+            qp.diagnostics.add(Trouble.TIMED_OUT)
             self._tell_again(requester, Fact.NO_ANSWER, requester.retries + 1)
         qp.spent = self._sent_again = 0
         blocked = requester.blocked

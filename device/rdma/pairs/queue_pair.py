@@ -18,7 +18,7 @@ from bluebridge.device.rdma.pairs.queues import (
     SendQueue,
     SharedReceiveQueues,
 )
-from bluebridge.device.rdma.ports.counters import InterfaceCounter
+from bluebridge.device.rdma.ports.counters import Diagnostics, InterfaceCounter
 from bluebridge.device.rdma.ports.port import Port
 from bluebridge.device.rdma.ports.port_tables import Path
 from bluebridge.device.rdma.vocabulary import (
@@ -48,6 +48,7 @@ class QueuePair(ABC):
     from `shown_number`, which is 1 for a GSI queue pair whose face sends `DatagramWork`.
     """
 
+    diagnostics: Diagnostics
     engine: SendEngine
     responder: ReceiveEngine
     route: Route
@@ -103,7 +104,11 @@ class QueuePair(ABC):
         self.keep_fcs = False
         self.path = Path()
         completions.lost = self.completions_lost
-        completions.diagnostics = port.diagnostics
+        self.count_troubles(port.diagnostics)
+
+    def count_troubles(self, diagnostics: Diagnostics) -> None:
+        """Count what goes wrong there from now on."""
+        self.diagnostics = self.completions.diagnostics = diagnostics
 
     @abstractmethod
     def read_path(self, address: bytes) -> Path:

@@ -4,36 +4,69 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import Final
 
 from bluebridge.device.layout.net.ethernet import BROADCAST, VLAN_TAG_TYPES
 from bluebridge.device.layout.net.roce import Syndrome
 from bluebridge.device.rdma.vocabulary import CompletionStatus
 
+
+class Trouble(Enum):
+    """What went wrong with a work request or a packet; each face has names and counters for it.
+
+    Those of sends and receives are completions in error.
+    """
+
+    SEND_LENGTH = auto()
+    SEND_OPERATION = auto()
+    SEND_PROTECTION = auto()
+    SEND_FLUSHED = auto()
+    SEND_BINDING = auto()
+    SEND_BAD_ANSWER = auto()
+    SEND_INVALID_REQUEST = auto()
+    SEND_REMOTE_ACCESS = auto()
+    SEND_REMOTE_OPERATION = auto()
+    SEND_RETRIES_USED_UP = auto()
+    SEND_RNR_RETRIES_USED_UP = auto()
+    SEQUENCE_NAK_CAME = auto()
+    RNR_NAK_CAME = auto()
+    TIMED_OUT = auto()
+    RECEIVE_LENGTH = auto()
+    RECEIVE_OPERATION = auto()
+    RECEIVE_PROTECTION = auto()
+    RECEIVE_FLUSHED = auto()
+    SEQUENCE_NAK_SENT = auto()
+    INVALID_REQUEST_NAK_SENT = auto()
+    REMOTE_ACCESS_NAK_SENT = auto()
+    RNR_NAK_SENT = auto()
+    DUPLICATE_CAME = auto()
+
+
 _KIND_OF_SYNDROME: Final = 0x60
 _SENDS: Final = {
-    int(CompletionStatus.LOCAL_LENGTH_ERR): "sq_num_lle",
-    int(CompletionStatus.LOCAL_QP_OP_ERR): "sq_num_lqpoe",
-    int(CompletionStatus.LOCAL_PROT_ERR): "sq_num_lpe",
-    int(CompletionStatus.WR_FLUSH_ERR): "sq_num_wrfe",
-    int(CompletionStatus.MW_BIND_ERR): "sq_num_mwbe",
-    int(CompletionStatus.BAD_RESP_ERR): "sq_num_bre",
-    int(CompletionStatus.REMOTE_INVAL_REQ_ERR): "sq_num_rire",
-    int(CompletionStatus.REMOTE_ACCESS_ERR): "sq_num_rae",
-    int(CompletionStatus.REMOTE_OP_ERR): "sq_num_roe",
-    int(CompletionStatus.TRANSPORT_RETRY_EXC_ERR): "sq_num_tree",
-    int(CompletionStatus.RNR_RETRY_EXC_ERR): "sq_num_rree",
+    int(CompletionStatus.LOCAL_LENGTH_ERR): Trouble.SEND_LENGTH,
+    int(CompletionStatus.LOCAL_QP_OP_ERR): Trouble.SEND_OPERATION,
+    int(CompletionStatus.LOCAL_PROT_ERR): Trouble.SEND_PROTECTION,
+    int(CompletionStatus.WR_FLUSH_ERR): Trouble.SEND_FLUSHED,
+    int(CompletionStatus.MW_BIND_ERR): Trouble.SEND_BINDING,
+    int(CompletionStatus.BAD_RESP_ERR): Trouble.SEND_BAD_ANSWER,
+    int(CompletionStatus.REMOTE_INVAL_REQ_ERR): Trouble.SEND_INVALID_REQUEST,
+    int(CompletionStatus.REMOTE_ACCESS_ERR): Trouble.SEND_REMOTE_ACCESS,
+    int(CompletionStatus.REMOTE_OP_ERR): Trouble.SEND_REMOTE_OPERATION,
+    int(CompletionStatus.TRANSPORT_RETRY_EXC_ERR): Trouble.SEND_RETRIES_USED_UP,
+    int(CompletionStatus.RNR_RETRY_EXC_ERR): Trouble.SEND_RNR_RETRIES_USED_UP,
 }
 _RECEIVES: Final = {
-    int(CompletionStatus.LOCAL_LENGTH_ERR): "rq_num_lle",
-    int(CompletionStatus.LOCAL_QP_OP_ERR): "rq_num_lqpoe",
-    int(CompletionStatus.LOCAL_PROT_ERR): "rq_num_lpe",
-    int(CompletionStatus.WR_FLUSH_ERR): "rq_num_wrfe",
+    int(CompletionStatus.LOCAL_LENGTH_ERR): Trouble.RECEIVE_LENGTH,
+    int(CompletionStatus.LOCAL_QP_OP_ERR): Trouble.RECEIVE_OPERATION,
+    int(CompletionStatus.LOCAL_PROT_ERR): Trouble.RECEIVE_PROTECTION,
+    int(CompletionStatus.WR_FLUSH_ERR): Trouble.RECEIVE_FLUSHED,
 }
 _REFUSALS: Final = {
-    int(Syndrome.NAK_PSN): "rq_num_oos",
-    int(Syndrome.NAK_INVALID_REQUEST): "rq_num_rire",
-    int(Syndrome.NAK_REMOTE_ACCESS): "rq_num_rae",
+    int(Syndrome.NAK_PSN): Trouble.SEQUENCE_NAK_SENT,
+    int(Syndrome.NAK_INVALID_REQUEST): Trouble.INVALID_REQUEST_NAK_SENT,
+    int(Syndrome.NAK_REMOTE_ACCESS): Trouble.REMOTE_ACCESS_NAK_SENT,
 }
 
 _TYPE_OFFSET: Final = 12
@@ -45,42 +78,40 @@ STAT_CLASSES: Final = 9
 
 
 class Diagnostics:
-    """Counts of what went wrong on a port's queue pairs since a reset; those at zero are left out.
+    """Counts of what went wrong with the queue pairs that name this object, since a reset.
 
-    They are called as Linux's mlx4 driver calls them (`ib/main.c: diag_basic, diag_ext`), which
-    has them in `/sys/class/infiniband/mlx4_0/ports/1/hw_counters`: `rq_` are of the side that is
-    sent to, `sq_` of the side that sends.
+    Those at zero are left out.
     """
 
     def __init__(self) -> None:
-        self.counts: dict[str, int] = {}
+        self.counts: dict[Trouble, int] = {}
 
-    def add(self, name: str, count: int = 1) -> None:
-        """Count one or more of this name."""
-        self.counts[name] = self.counts.get(name, 0) + count
+    def add(self, trouble: Trouble, count: int = 1) -> None:
+        """Count one or more of this kind."""
+        self.counts[trouble] = self.counts.get(trouble, 0) + count
 
     def send_failed(self, status: CompletionStatus) -> None:
         """Count a send work request that completed in error or flushed."""
-        self.add(_SENDS.get(status, "sq_num_lpe"))
+        self.add(_SENDS.get(status, Trouble.SEND_PROTECTION))
 
     def receive_failed(self, status: CompletionStatus) -> None:
         """Count a receive that completed in error or flushed."""
-        self.add(_RECEIVES.get(status, "rq_num_lpe"))
+        self.add(_RECEIVES.get(status, Trouble.RECEIVE_PROTECTION))
 
     def refused(self, syndrome: int) -> None:
         """Count a NAK or RNR NAK that was sent."""
-        name = _REFUSALS.get(syndrome)
-        if name is None and syndrome & _KIND_OF_SYNDROME == Syndrome.RNR_NAK:
-            name = "rq_num_rnr"
-        if name is not None:
-            self.add(name)
+        trouble = _REFUSALS.get(syndrome)
+        if trouble is None and syndrome & _KIND_OF_SYNDROME == Syndrome.RNR_NAK:
+            trouble = Trouble.RNR_NAK_SENT
+        if trouble is not None:
+            self.add(trouble)
 
     def was_refused(self, syndrome: int) -> None:
         """Count a sequence NAK or RNR NAK that came; others end in a completion."""
         if syndrome == Syndrome.NAK_PSN:
-            self.add("sq_num_oos")
+            self.add(Trouble.SEQUENCE_NAK_CAME)
         elif syndrome & _KIND_OF_SYNDROME == Syndrome.RNR_NAK:
-            self.add("sq_num_rnr")
+            self.add(Trouble.RNR_NAK_CAME)
 
 
 def priority_of(frame: bytes) -> int:

@@ -13,6 +13,7 @@ from bluebridge.device.rdma.connected.packet_receiver import BURST, MOST_HELD, P
 from bluebridge.device.rdma.connected.packet_sender import stretched
 from bluebridge.device.rdma.connected.packet_wire import MOST_WAITING
 from bluebridge.device.rdma.connected.responder import PACKET_COST
+from bluebridge.device.rdma.ports.counters import Trouble
 from tests.models.packet_pair import SIZE, STEP, PacketPair
 from tests.models.rdma_node import SendOpcode
 
@@ -31,8 +32,8 @@ def test_a_packet_in_an_inbox_is_late_and_not_lost(opcode: SendOpcode) -> None:
     assert len(pair.packets) == sent > 0
     pair.run(0.05)
     assert pair.sent() == [0]
-    assert "sq_num_to" not in pair.a.port.diagnostics.counts
-    assert "rq_num_dup" not in pair.b.port.diagnostics.counts
+    assert Trouble.TIMED_OUT not in pair.a.port.diagnostics.counts
+    assert Trouble.DUPLICATE_CAME not in pair.b.port.diagnostics.counts
 
 
 @pytest.mark.parametrize("factor", [1.0, 2.0, 4.0])
@@ -48,7 +49,7 @@ def test_retries_are_used_up_after_as_many_time_outs(factor: float) -> None:
     told = pair.a.host.facts(Fact.NO_ANSWER)
     assert [(each["retry"], each["most"]) for each in told] == [(1, 2), (2, 2)]
     assert [each["most"] for each in pair.a.host.facts(Fact.RETRIES_USED_UP)] == [2]
-    assert pair.a.port.diagnostics.counts["sq_num_to"] == RETRIES + 1
+    assert pair.a.port.diagnostics.counts[Trouble.TIMED_OUT] == RETRIES + 1
 
 
 def test_a_long_time_out_is_what_its_code_says() -> None:
@@ -137,4 +138,6 @@ def test_long_messages_of_many_queue_pairs_fit_into_an_inbox(opcode: SendOpcode)
     assert [wire.overrun for wire in pair.wires] == [0, 0]
     pair.run(0.1)
     assert [pair.a.statuses(qa) for qa in pairs] == [[0]] * len(pairs)
-    assert not {"sq_num_to", "sq_num_oos"} & pair.a.port.diagnostics.counts.keys()
+    assert (
+        not {Trouble.TIMED_OUT, Trouble.SEQUENCE_NAK_CAME} & pair.a.port.diagnostics.counts.keys()
+    )
