@@ -23,6 +23,7 @@ DEVICE = Group(
         "bluebridge.device.mlx4.ports",
         "bluebridge.device.mlx4.registers",
         "bluebridge.device.mlx4.rings",
+        "bluebridge.device.mlx4.steering",
         "bluebridge.device.mlx5",
         "bluebridge.device.mlx5.objects",
         "bluebridge.device.mlx5.ports",

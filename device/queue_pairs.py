@@ -14,7 +14,6 @@ from bluebridge.device.fabric.messages import (
     Response,
     Route,
 )
-from bluebridge.device.frames.receiving import Spreader
 from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.ib.link import partitions_match
 from bluebridge.device.layout.net.roce import ANSWERS, CONGESTION_SERVICE
@@ -23,9 +22,8 @@ from bluebridge.device.rdma.datagrams.receiver import DatagramReceiver
 from bluebridge.device.rdma.memory.regions import MemoryRegions
 from bluebridge.device.rdma.pairs.failed_pairs import FailedPairs
 from bluebridge.device.rdma.pairs.queue_pair import QueuePair
-from bluebridge.device.rdma.ports.face import Groups
 from bluebridge.device.rdma.ports.port import Port
-from bluebridge.device.rdma.settings import Settings
+from bluebridge.device.rdma.ports.steering import Steering
 from bluebridge.device.rdma.vocabulary import DATAGRAMS, SERVICES, PairState
 from bluebridge.device.refusal import Reason, Refusal
 from bluebridge.device.throttle import Throttle
@@ -44,18 +42,19 @@ class QueuePairs:
     """
 
     def __init__(
-        self, bus: HostBus, settings: Settings, regions: MemoryRegions, groups: Groups, limit: int
+        self, bus: HostBus, regions: MemoryRegions, steering: Steering, limit: int
     ) -> None:
         self.limit = limit
         self.index_bits = QPN_BITS
         self._bus = bus
+        self._steering = steering
         self._regions = regions
         self._pairs: dict[int, QueuePair] = {}
         self._leaving: list[QueuePair] = []  # forgotten, not yet free
         self._indices: dict[int, int] = {}  # index in the context table to full number
         self._foreign_messages = Throttle()
-        self._datagrams = DatagramReceiver(self._pairs.get, groups, settings)
-        self._frames = FrameReceiver(self._pairs.get, groups, settings)
+        self._datagrams = DatagramReceiver(self._pairs.get, steering)
+        self._frames = FrameReceiver(self._pairs.get, steering)
         self.failed = FailedPairs(bus)
 
     def __len__(self) -> int:
@@ -70,7 +69,6 @@ class QueuePairs:
         self._pairs.clear()
         self._indices.clear()
         self.failed.clear()
-        self._frames.clear()
         for qp in pairs:
             qp.state = PairState.RST
             qp.engine.stop()
@@ -102,10 +100,8 @@ class QueuePairs:
         if len(self._pairs) >= self.limit:
             raise Refusal(Reason.LIMIT, f"{self.limit} queue pairs are in use")
 
-    def add(self, qp: QueuePair, spreader: Spreader | None = None) -> None:
-        """Add a queue pair and set it to INIT; `spreader` distributes the frames of an RSS one."""
-        if spreader is not None:
-            self._frames.spread(qp.qpn, spreader)
+    def add(self, qp: QueuePair) -> None:
+        """Add a queue pair and set it to INIT."""
         self._pairs[qp.qpn] = qp
         self._indices[self._index(qp.qpn)] = qp.qpn
         qp.set_state(PairState.INIT)
@@ -117,7 +113,7 @@ class QueuePairs:
             return
         self._indices.pop(self._index(qpn), None)
         self.failed.remove(qpn)
-        self._frames.forget(qpn)
+        self._steering.forget(qpn)
         qp.state = PairState.RST
         qp.engine.stop()
         qp.sq = qp.rq = None  # their pages are free for others at once

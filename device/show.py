@@ -21,6 +21,7 @@ from bluebridge.device.mlx4.commands.qp_commands import card_state, context_of
 from bluebridge.device.mlx4.device import Hca
 from bluebridge.device.mlx4.pairs import HcaPair
 from bluebridge.device.mlx4.ports.interface_counters import InterfaceCounters
+from bluebridge.device.mlx4.ports.port_tables import PortTables
 from bluebridge.device.mlx4.ports.reports import properties, special_base
 from bluebridge.device.mlx4.rings.completion_queues import CompletionQueue
 from bluebridge.device.mlx4.rings.event_queues import EventQueue
@@ -137,7 +138,7 @@ def region_row(region: MemoryRegion, entry: bytes) -> Row:
     }
 
 
-def port_row(port: Port, interface: InterfaceCounters) -> Row:
+def port_row(port: Port, tables: PortTables, interface: InterfaceCounters) -> Row:
     """Return link, cable, addresses and counters of a port; it shares `interface` with others."""
     counters = ((str(index), asdict(interface.of(index))) for index in range(INTERFACE_COUNTERS))
     row = {
@@ -146,8 +147,8 @@ def port_row(port: Port, interface: InterfaceCounters) -> Row:
         "cable": port.cable,
         "open": port.tables.open,
         "link_up": port.link_up,
-        "properties": properties(port),
-        **_addresses(port),
+        "properties": properties(port, tables),
+        **_addresses(port, tables),
         "special_qpn": special_base(port),
         "counters": {
             **_direction("rx", port.counters.rx),
@@ -159,9 +160,8 @@ def port_row(port: Port, interface: InterfaceCounters) -> Row:
     return row | _infiniband(port.agent) if isinstance(port, InfinibandPort) else row
 
 
-def _addresses(port: Port) -> Row:
-    tables = port.tables
-    gids = {index: gid for index, gid in enumerate(port.tables.gids) if gid != NO_GID}
+def _addresses(port: Port, tables: PortTables) -> Row:
+    gids = {index: gid for index, gid in enumerate(tables.gids) if gid != NO_GID}
     return {
         "mac": port.burned_in.hex(":"),
         "macs": {str(index): mac.hex(":") for index, mac in enumerate(tables.macs) if mac},
@@ -169,7 +169,7 @@ def _addresses(port: Port) -> Row:
         "gids": {str(index): gid.hex() for index, gid in gids.items()},
         "roce_versions": {str(index): tables.roce_version(index) for index in gids},
         "mtu": tables.mtu,
-        "steering": asdict(tables.steering),
+        "steering": asdict(tables.receivers),
     }
 
 
@@ -286,7 +286,9 @@ def hca_tables(hca: Hca, endpoint: Endpoint) -> Tables:
         "mr": Table(regions.numbers, region, key),
         "ports": Table(
             lambda: [port.number for port in ports],
-            lambda number: port_row(ports[number - 1], adapter.counters),
+            lambda number: port_row(
+                ports[number - 1], adapter.tables[number - 1], adapter.counters
+            ),
         ),
         "regs": _single(registers),
         "config": _config(endpoint),

@@ -1,4 +1,4 @@
-"""The receiving of Ethernet frames: steering, receive side scaling, checksum verdicts, rings.
+"""The receiving of Ethernet frames: whom steering gives them to, checksum verdicts, rings.
 
 Linux `en_rx.c: mlx4_en_process_rx_cq`.
 """
@@ -10,18 +10,9 @@ from time import monotonic_ns
 from typing import Final
 
 from bluebridge.device import pieces
-from bluebridge.device.ethernet.steering import targets, targets_by_rules
 from bluebridge.device.fabric.messages import Frames, Train
 from bluebridge.device.frames.frame import FrameHeaders
-from bluebridge.device.frames.receiving import (
-    IS_IPV4,
-    IS_IPV6,
-    TAG_SIZE,
-    Spreader,
-    TrainForms,
-    findings,
-)
-from bluebridge.device.frames.rules import RuleMode
+from bluebridge.device.frames.receiving import IS_IPV4, IS_IPV6, TAG_SIZE, TrainForms, findings
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.net.ethernet import (
@@ -35,9 +26,8 @@ from bluebridge.device.rdma.memory.region import AccessError
 from bluebridge.device.rdma.memory.scatter_gather import WRITE, note_runs
 from bluebridge.device.rdma.pairs.queue_pair import QueuePair
 from bluebridge.device.rdma.pairs.queues import CUSTOMER_TAG, NO_TAG, SERVICE_TAG, Verdict
-from bluebridge.device.rdma.ports.face import Groups
 from bluebridge.device.rdma.ports.port import Port
-from bluebridge.device.rdma.settings import Settings
+from bluebridge.device.rdma.ports.steering import Delivery, Steering
 from bluebridge.device.rdma.vocabulary import RECEIVING, CompletionStatus
 from bluebridge.device.rdma.work import ReceiveWork
 
@@ -172,31 +162,14 @@ def _fits(entry: ReceiveWork, length: int) -> bool:
 
 
 class FrameReceiver:
-    """Gives the frames of the fabric to the queue pairs of one HCA.
+    """Gives the frames of the fabric to the queue pairs of one HCA, as its `steering` decides.
 
-    `find` is the queue pair with a number, if there is one; `groups` and `settings` say how
-    frames are steered.
+    `find` returns the queue pair with a number, None without one.
     """
 
-    def __init__(
-        self, find: Callable[[int], QueuePair | None], groups: Groups, settings: Settings
-    ) -> None:
+    def __init__(self, find: Callable[[int], QueuePair | None], steering: Steering) -> None:
         self._find = find
-        self._groups = groups
-        self._settings = settings
-        self._spreaders: dict[int, Spreader] = {}
-
-    def spread(self, qpn: int, spreader: Spreader) -> None:
-        """Let `spreader` distribute the frames for an RSS queue pair."""
-        self._spreaders[qpn] = spreader
-
-    def forget(self, qpn: int) -> None:
-        """Forget the spreader of a queue pair that is gone, if it had one."""
-        self._spreaders.pop(qpn, None)
-
-    def clear(self) -> None:
-        """Forget the spreaders of all queue pairs."""
-        self._spreaders.clear()
+        self._steering = steering
 
     def receive(self, port: Port, message: Frames) -> int:
         """Deliver frames that came in by `port` to the queue pairs that steering names.
@@ -213,42 +186,31 @@ class FrameReceiver:
             if kind == _MAC_CONTROL and not message.mirrored:
                 port.flow.receive(first)
                 continue
-            numbers = self._targets(port, first, message)
-            copies += len(numbers) * len(train.frames)
+            headers = FrameHeaders(first)
+            deliveries = self._steering.frame(port, first, headers, message)
+            copies += len(deliveries) * len(train.frames)
             if not message.mirrored:
-                port.counters.receive(train.frames, wanted=bool(numbers))
+                port.counters.receive(train.frames, wanted=bool(deliveries))
             forms = TrainForms(train.frames)
-            for number in numbers:
-                self._assign(port, train, forms, number, arrived, batches)
+            for delivery in deliveries:
+                self._assign(port, train, forms, headers, delivery, arrived, batches)
         for batch in batches.values():
             port.flow.accept(batch)
         return copies
-
-    def _targets(self, port: Port, frame: bytes, message: Frames) -> Sequence[int]:
-        """Return the numbers of the queue pairs that get a copy of a frame of `message`."""
-        if not self._settings.flow_steering:
-            return targets(port, frame, self._groups, self._settings)
-        if message.mirrored:
-            return [qpn for qpn, _ in port.rules.of_mode(RuleMode.MIRROR_SENT)]
-        return targets_by_rules(port, frame, message.own_qpn)
 
     def _assign(
         self,
         port: Port,
         train: Train,
         forms: TrainForms,
-        number: int,
+        headers: FrameHeaders,
+        delivery: Delivery,
         arrived: int,
         batches: dict[int, Batch],
     ) -> None:
         """Put a train that `arrived` then into the batch of its ring."""
-        first = train.frames[0]
-        headers, value = FrameHeaders(first), 0
+        first, number = train.frames[0], delivery.qpn
         qp = self._receiving(number)
-        spreader = self._spreaders.get(number)
-        if qp is not None and spreader is not None:
-            value, number = spreader.choose(first, headers)
-            qp = self._receiving(number)
         if qp is None:
             port.counters.rx.dropped += len(train.frames)
             return
@@ -263,7 +225,7 @@ class FrameReceiver:
         found, checksum = findings(first, headers, train.good)
         if headers.network != (HEADER_SIZE if kind == NO_TAG else HEADER_SIZE + TAG_SIZE):
             found &= ~_ANY_IP  # more tags than software expects
-        batch.add(frames, (kind, tag, found, checksum, value, arrived))
+        batch.add(frames, (kind, tag, found, checksum, delivery.hash, arrived))
 
     def _receiving(self, number: int) -> QueuePair | None:
         """Return the queue pair with that number if its state lets it receive, else None."""

@@ -1,4 +1,4 @@
-"""The send engine of Ethernet queue pairs, with the offloads of mlx4_en.
+"""The send engine of Ethernet queue pairs, with checksums, tags and large sends.
 
 Frames and completions of one walk of the ring leave together: a burst costs the receiver one
 event, and the sender one. Linux `en_tx.c: mlx4_en_xmit, mlx4_en_process_tx_cq`.
@@ -7,10 +7,10 @@ event, and the sender one. Linux `en_tx.c: mlx4_en_xmit, mlx4_en_process_tx_cq`.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from time import monotonic_ns
 from typing import Final
 
-from bluebridge.device.ethernet.steering import rule_for
 from bluebridge.device.fabric.messages import Frames, Train
 from bluebridge.device.frames.sending import tagged, with_checksums
 from bluebridge.device.layout.buslog import What
@@ -20,6 +20,7 @@ from bluebridge.device.rdma.memory.region import AccessError
 from bluebridge.device.rdma.pairs.costs import COPY_COST, COST_LIMIT, FRAME_COST
 from bluebridge.device.rdma.pairs.queue_pair import QueuePair
 from bluebridge.device.rdma.pairs.unconnected_sender import UnconnectedSender
+from bluebridge.device.rdma.ports.port import Port
 from bluebridge.device.rdma.vocabulary import LARGE_SEND, NOP, CompletionStatus
 from bluebridge.device.rdma.work import FrameWork, SendWork, WorkError
 
@@ -29,11 +30,14 @@ MAX_SEGMENTS: Final = 8192
 BURST: Final = 128
 """Number of frames after which a burst is sent, so that the receiver's processor starts early."""
 
+Returns = Callable[[Port, FrameWork, bytes], tuple[bool, bool]]
+"""Function that says whether a sent frame goes back to its port only, and whether there and out."""
+
 
 class EthernetSender(UnconnectedSender):
     """The send engine of one Ethernet queue pair; an RSS queue pair has an idle one.
 
-    A frame may have `most` bytes, as the adapter says.
+    A frame may have `most` bytes, as the adapter says, and `returns` which frames come back.
 
     `_rest` are bursts of a large send that wait for the next turn: its share of time was over.
     The burst goes to the wire, or (`_loop`) back to the port; with `_also_back` to both. `_left`
@@ -41,22 +45,14 @@ class EthernetSender(UnconnectedSender):
     """
 
     __slots__ = (
-        *(
-            "_address",
-            "_also_back",
-            "_collected",
-            "_frames",
-            "_left",
-            "_loop",
-            "_most",
-            "_rest",
-            "_trains",
-        ),
-    )
+        "_address", "_also_back", "_collected", "_frames", "_left", "_loop", "_most", "_rest",
+        "_returns", "_trains",
+    )  # fmt: skip
 
-    def __init__(self, qp: QueuePair, most: int) -> None:
+    def __init__(self, qp: QueuePair, most: int, returns: Returns) -> None:
         super().__init__(qp)
         self._most = most
+        self._returns = returns
         self._address = b""
         self._loop = False
         self._also_back = False
@@ -145,7 +141,7 @@ class EthernetSender(UnconnectedSender):
         train = self._segments(work) if work.operation == LARGE_SEND else self._frame(work)
         frames = train.frames
         address = frames[0][:6]
-        loop, back = self._returns(work, frames[0])
+        loop, back = self._returns(self._qp.port, work, frames[0])
         large = len(frames) > BURST
         way = address, loop, back
         if large or self._frames >= BURST or way != (self._address, self._loop, self._also_back):
@@ -159,30 +155,6 @@ class EthernetSender(UnconnectedSender):
         self._trains.append(train)
         self._frames += len(frames)
         self._qp.spent += FRAME_COST * len(frames)
-
-    def _returns(self, work: FrameWork, frame: bytes) -> tuple[bool, bool]:
-        """Return whether a frame goes back to its port only, and whether there and to the wire.
-
-        Only what is said to come back does, and what has its destination repeated by its
-        entry if the port itself has that or a rule for the frame: for loopback tests Linux
-        does so (`en_tx.c`: MLX4_EN_FLAG_ENABLE_HW_LOOPBACK), user space always does (rdma-core
-        `providers/mlx4/qp.c: mlx4_post_send`). A rule that does not name the whole address says
-        nothing of who else has it.
-        """
-        if work.loopback:
-            return True, False
-        address = work.repeated
-        if not address:
-            return False, False
-        group = bool(frame[0] & 1)
-        port = self._qp.port
-        if address in port.mac_addresses:
-            return not group, group
-        entry = rule_for(port, frame)
-        if entry is None:
-            return False, False
-        alone = entry.names_address and not group
-        return alone, not alone
 
     def _gather(self, work: FrameWork) -> bytes:
         """Return the bytes to send, read once: software may change them on their way."""

@@ -29,6 +29,7 @@ from bluebridge.device.mlx4.memory.protection_table import (
 from bluebridge.device.mlx4.pairs import HcaPair, ring_geometry, role_of, spreader_of
 from bluebridge.device.mlx4.ports.interface_counters import InterfaceCounters
 from bluebridge.device.mlx4.ports.multicast_groups import MulticastGroups
+from bluebridge.device.mlx4.ports.port_tables import PortTables
 from bluebridge.device.mlx4.ports.reports import PortEventWriter, special_base
 from bluebridge.device.mlx4.registers.doorbells import UserAccessRegion
 from bluebridge.device.mlx4.rings.completion_queues import CompletionQueues
@@ -47,7 +48,8 @@ from bluebridge.device.mlx4.rings.work_requests import (
 from bluebridge.device.mlx4.settings.capabilities import INTERFACE_COUNTERS, MAX_FRAME, MAX_PAIRS
 from bluebridge.device.mlx4.settings.config import NODE_DESCRIPTION, HcaConfig
 from bluebridge.device.mlx4.settings.parameters import CommandError, Parameters
-from bluebridge.device.mlx4.steering import Registrations
+from bluebridge.device.mlx4.steering.receivers import CardSteering
+from bluebridge.device.mlx4.steering.rules import Registrations
 from bluebridge.device.pci.bus import HostBus
 from bluebridge.device.queue_pairs import QueuePairs
 from bluebridge.device.rdma.connected.packet_receiver import PacketReceiver
@@ -93,8 +95,11 @@ class Adapter:
         self.mpt = ProtectionTable(self.icm, self.parameters, self.regions)
         self.multicast = MulticastGroups(self.parameters)
         self.rules = Registrations(self.parameters)
+        self.tables = tuple(PortTables(config.mac_of(n)) for n, _ in enumerate(fabrics, 1))
+        self.steering = CardSteering(self.parameters, self.multicast, self.tables)
         self.ports = tuple(self._port(n, fabric) for n, fabric in enumerate(fabrics, 1))
-        self.qps = QueuePairs(bus, self.parameters, self.regions, self.multicast, MAX_PAIRS)
+        self.qps = QueuePairs(bus, self.regions, self.steering, MAX_PAIRS)
+        self.steering.find = self.qps.get
         self.uar = UserAccessRegion(
             bus, config.features, self.parameters, qps=self.qps, cqs=self.cqs, eqs=self.eqs
         )
@@ -105,11 +110,14 @@ class Adapter:
             port.attach(self.qps.receive)
 
     def _port(self, number: int, fabric: Fabric) -> Port:
-        events, mac = PortEventWriter(self.eqs), self.config.mac_of(number)
+        events, tables = PortEventWriter(self.eqs), self.tables[number - 1]
+        mac = tables.burned_in
         if self.config.link is LinkLayer.INFINIBAND:
             guid = self.config.port_guid(number)
-            return InfinibandPort(number, fabric, mac, self.bus, events, node=self.node, guid=guid)
-        return Port(number, fabric, mac, self.bus, events)
+            return InfinibandPort(
+                number, fabric, mac, self.bus, events, tables, node=self.node, guid=guid
+            )
+        return Port(number, fabric, mac, self.bus, events, tables)
 
     def _role(self, qpn: int) -> Role | None:
         qp = self.qps.get(qpn)
@@ -123,6 +131,10 @@ class Adapter:
         if not 1 <= number <= len(self.ports):
             raise CommandError(Status.BAD_INDEX, f"port {number}")
         return self.ports[number - 1]
+
+    def tables_of(self, port: Port) -> PortTables:
+        """Return the tables that software has programmed into a port."""
+        return self.tables[port.number - 1]
 
     def create_pair(self, qpn: int, context: bytearray) -> None:
         """Make a queue pair for RST2INIT_QP.
@@ -148,7 +160,9 @@ class Adapter:
         self._attach_engines(qp)
         if role is not Role.RSS:
             self._attach_rings(qp)
-        self.qps.add(qp, spreader_of(context) if role is Role.RSS else None)
+        if role is Role.RSS:
+            self.steering.spread(qpn, spreader_of(context))
+        self.qps.add(qp)
 
     def _memory(self, qpn: int, context: bytearray) -> LocalMemory:
         pd, reserved = QPC.get(context, "pd"), bool(QPC.get(context, "reserved_lkey"))
@@ -156,7 +170,10 @@ class Adapter:
 
     def _completions(self, qpn: int, context: bytearray) -> CompletionWriter:
         sends, receives = QPC.get(context, "cqn_send"), QPC.get(context, "cqn_recv")
-        return CompletionWriter(self.bus, self.cqs, self.eqs, qpn, sends, receives, self.faults)
+        writer = CompletionWriter(self.bus, self.cqs, self.eqs, qpn, sends, receives, self.faults)
+        infiniband = self.config.link is LinkLayer.INFINIBAND
+        writer.inspects = infiniband and self.parameters.ipoib_checksums
+        return writer
 
     def _attach_engines(self, qp: HcaPair) -> None:
         qp.responder = ReceiveEngine()
@@ -173,7 +190,7 @@ class Adapter:
         elif qp.role in DATAGRAMS:
             qp.engine = DatagramSender(qp)
         else:
-            qp.engine = EthernetSender(qp, MAX_FRAME)
+            qp.engine = EthernetSender(qp, MAX_FRAME, self.steering.returns)
         if not qp.connected:
             qp.engine.next_psn = QPC.get(qp.context, "next_send_psn")
 
@@ -228,6 +245,7 @@ class Adapter:
         self.eqs.reset()
         self.ring_pages.reset()
         self.multicast.reset()
+        self.steering.reset()
         self.rules.reset()
         self.counters.reset()
         for port in self.ports:

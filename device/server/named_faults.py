@@ -380,17 +380,18 @@ def _change(opcode: int, field: str, value: int) -> Callable[[bytes], bytes]:
 
 def _empty_gid(hca: Hca, fault: ArmedFault) -> None:
     """Empty an entry of the first port's GID table, unless software sets the table anew."""
-    port, index = hca.adapter.ports[0], fault.target
-    before = list(port.tables.gids)
+    port, tables, index = hca.adapter.ports[0], hca.adapter.tables[0], fault.target
+    before = list(tables.gids)
     if index >= len(before) or before[index] == NO_GID:
         raise ValueError(f"there is no GID {index}: `bluebridge show GUEST ports` lists them")
-    versions = port.tables.versions
     after = [NO_GID if at == index else gid for at, gid in enumerate(before)]
-    port.set_gids(after, versions)
+    tables.gids = after
+    port.sources_changed()
 
     def undo() -> None:
-        if list(port.tables.gids) == after:
-            port.set_gids(before, versions)
+        if list(tables.gids) == after:
+            tables.gids = before
+            port.sources_changed()
 
     fault.undo = undo
 

@@ -12,6 +12,7 @@ from bluebridge.device.fabric.subnet.fabric import InfinibandFabric
 from bluebridge.device.layout.mlx4 import bar0
 from bluebridge.device.layout.mlx4.commands import Opcode, Status
 from bluebridge.device.mlx4.device import Hca
+from bluebridge.device.mlx4.ports.port_tables import PortTables
 from bluebridge.device.mlx4.settings.config import PLAIN, Features, HcaConfig
 from bluebridge.device.rdma.ports.port import Port
 from tests.models.fake_host import FakeHost
@@ -51,6 +52,11 @@ class CommandDriver:
     def port(self) -> Port:
         """The first port of the HCA."""
         return self.adapter.ports[0]
+
+    @property
+    def tables(self) -> PortTables:
+        """What software has programmed into it."""
+        return self.adapter.tables[0]
 
     def read32(self, offset: int, bar: int = 0) -> int:
         """A 32-bit register."""

@@ -13,9 +13,11 @@ from enum import IntEnum
 from struct import Struct
 
 from bluebridge.device.fabric.interface import Fabric
-from bluebridge.device.fabric.messages import Datagram
+from bluebridge.device.fabric.messages import Datagram, Frames
 from bluebridge.device.fabric.subnet.port import Change, PortAgent
+from bluebridge.device.frames.frame import FrameHeaders
 from bluebridge.device.layout.buslog import What
+from bluebridge.device.layout.net.ethernet import NO_VLAN
 from bluebridge.device.layout.net.roce import Op, ipv4_gid
 from bluebridge.device.queue_pairs import QueuePairs
 from bluebridge.device.rdma import vocabulary
@@ -34,10 +36,10 @@ from bluebridge.device.rdma.pairs.queues import (
     Verdict,
 )
 from bluebridge.device.rdma.ports.counters import InterfaceCounter
-from bluebridge.device.rdma.ports.face import Groups, PortEvents
+from bluebridge.device.rdma.ports.face import PortEvents
 from bluebridge.device.rdma.ports.port import Port
-from bluebridge.device.rdma.ports.port_tables import Path
-from bluebridge.device.rdma.settings import Settings
+from bluebridge.device.rdma.ports.port_tables import Path, Source, Sources
+from bluebridge.device.rdma.ports.steering import Delivery, Steering
 from bluebridge.device.rdma.vocabulary import AsyncEvent, CompletionStatus, PairState, Role
 from bluebridge.device.rdma.work import ReceiveWork, SendWork, WorkError
 from tests.models.fake_host import FakeHost
@@ -181,7 +183,7 @@ class ToyPair(QueuePair):
         raise NotImplementedError
 
 
-class Nothing(PortEvents, Groups, SharedReceiveQueues):
+class Nothing(PortEvents, SharedReceiveQueues):
     """The parts that a toy does without."""
 
     def link_changed(self, number: int, *, active: bool) -> None:
@@ -190,17 +192,53 @@ class Nothing(PortEvents, Groups, SharedReceiveQueues):
     def management_changed(self, agent: PortAgent, change: Change) -> None:
         """Nobody is told."""
 
-    def members(self, gid: bytes) -> list[tuple[int, bool]]:
-        return []
-
-    def frame_members(self, port: int, address: bytes) -> list[tuple[int, bool]]:
-        return []
-
-    def frame_default(self, port: int, address: bytes) -> list[int]:
-        return []
-
     def get(self, srqn: int) -> SharedReceiveQueue | None:
         return None
+
+
+class ToySources(Sources):
+    """The one entry that there is: an address of each kind, without a VLAN, for RoCE v1."""
+
+    def __init__(self, mac: bytes, gid: bytes) -> None:
+        self._source = Source(mac, gid, NO_VLAN, 1)
+
+    def of(self, path: Path) -> Source:
+        return self._source
+
+    @property
+    def mac(self) -> bytes:
+        return self._source.mac
+
+    def macs_in_use(self) -> frozenset[bytes]:
+        return frozenset((self._source.mac,))
+
+    def gids_in_use(self) -> frozenset[bytes]:
+        return frozenset((self._source.gid,))
+
+    def reset(self) -> None:
+        """The entry is burned in."""
+
+
+class ToySteering(Steering):
+    """Frames go to the ring that is registered for their type; nothing else is steered."""
+
+    def __init__(self) -> None:
+        self.rings: dict[bytes, int] = {}
+
+    def frame(
+        self, port: Port, frame: bytes, headers: FrameHeaders, message: Frames
+    ) -> list[Delivery]:
+        ring = self.rings.get(frame[12:14])
+        return [] if ring is None else [Delivery(ring, mark=frame[12])]
+
+    def group(self, port: Port, message: Datagram) -> list[tuple[int, bool]]:
+        return []
+
+    def datagram(self, port: Port, message: Datagram) -> None:
+        return None
+
+    def forget(self, qpn: int) -> None:
+        self.rings = {kind: ring for kind, ring in self.rings.items() if ring != qpn}
 
 
 class Toy:
@@ -211,12 +249,12 @@ class Toy:
         self.mac = bytes((2, 0, 0, 0, 10, number))
         self.gid = ipv4_gid(bytes((192, 168, 69, number)))
         nothing = Nothing()
-        settings = Settings()
+        self.steering, self.sources = ToySteering(), ToySources(self.mac, self.gid)
         self._regions = MemoryRegions(
             reserved_lkey=0, pd_bits=24, page_shifts=range(12, 31), most_pages=64
         )
-        self.port = Port(1, fabric, self.mac, host, nothing)
-        qps = QueuePairs(host, settings, self._regions, nothing, limit=4)
+        self.port = Port(1, fabric, self.mac, host, nothing, self.sources)
+        qps = QueuePairs(host, self._regions, self.steering, limit=4)
         self._ring = host.allocate(ENTRIES * ENTRY.size)
         self._completions = host.allocate(4096)
         completions = ToyCompletions(host, self._completions)
@@ -240,7 +278,6 @@ class Toy:
         self.qp.engine, self.qp.responder = PartSender(self.qp), PartReceiver(self.qp)
         qps.add(self.qp)
         self.port.attach(qps.receive)
-        self.port.set_gids([self.gid])
         self.port.open()
         self._posted = 0
 
@@ -248,7 +285,6 @@ class Toy:
         """Bring the queue pair to RTS towards a peer."""
         qp = self.qp
         qp.remote_qpn, qp.path.mac, qp.path.gid, qp.path.hop_limit = qpn, mac, gid, 64
-        qp.path.roce = 1
         qp.remote_read = qp.remote_write = True
         qp.ack_timeout, qp.retry_count, qp.rnr_retry = 14, 2, 7
         qp.engine.next_psn = qp.responder.psn = FIRST_PSN

@@ -54,7 +54,7 @@ Functions stand in `device/mlx4`. Bits that no table has are ignored.
 class Checked:
     """A command ends with BAD_PARAM unless a field is as `wanted`.
 
-    `where` is the function below device/mlx4, such as `steering.py: rule_of`, that looks.
+    `where` is the function below device/mlx4, such as `steering/rules.py: rule_of`, that looks.
     """
 
     where: str
@@ -126,7 +126,7 @@ WORDS: Mapping[str, Words] = {
     "CQE": {"svlan_present": f"{_ZERO}: datagrams have customer tags only"},
     "CQE.FRAME": {"ipv6_extensions": f"{_ZERO}: software looks for extension headers itself"},
     "EQE.COMP": {"subtype": f"{_ZERO}: there are no others"},
-    "RULE_CONTROL": {"mode": Checked("steering.py: rule_of", "RuleMode")},
+    "RULE_CONTROL": {"mode": Checked("steering/rules.py: rule_of", "RuleMode")},
     "RULE_ETHERNET": _HEAD,
     "RULE_INFINIBAND": _HEAD,
     "RULE_IPV4": _HEAD,

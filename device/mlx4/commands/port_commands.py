@@ -35,6 +35,7 @@ from bluebridge.device.layout.mlx4.ports import (
 from bluebridge.device.layout.net.ip import ROCE_PORT
 from bluebridge.device.mlx4.adapter import Adapter
 from bluebridge.device.mlx4.commands.command import Command, Rule
+from bluebridge.device.mlx4.ports.port_tables import PortTables, Receivers
 from bluebridge.device.mlx4.ports.reports import (
     LINK_MODES,
     ethernet_statistics,
@@ -49,7 +50,6 @@ from bluebridge.device.mlx4.settings.capabilities import INTERFACE_COUNTERS, MAX
 from bluebridge.device.mlx4.settings.parameters import CommandError, HighRate
 from bluebridge.device.rdma.ports.counters import FrameCounters
 from bluebridge.device.rdma.ports.port import Port
-from bluebridge.device.rdma.ports.port_tables import Steering
 
 HIGH_RATES = (HighRate.DYNAMIC, HighRate.STATIC)
 MCAST_CONFIG, MCAST_DISABLE, MCAST_ENABLE = 0, 1, 2
@@ -71,10 +71,10 @@ RX_CHECKSUM_MODE = 0x22
 
 def query_port(adapter: Adapter, command: Command) -> bytes:
     """Return the properties of a port."""
-    parameters = adapter.parameters
+    parameters, port = adapter.parameters, adapter.port_of(command.in_modifier)
     return bytes(
         QUERY_PORT.pack(
-            properties(adapter.port_of(command.in_modifier)),
+            properties(port, adapter.tables_of(port)),
             high_rate_steering=parameters.flow_steering and parameters.high_rate in HIGH_RATES,
         )
     )
@@ -94,19 +94,19 @@ def close_port(adapter: Adapter, command: Command) -> None:
 def set_vlan_filter(adapter: Adapter, command: Command) -> None:
     """Set the VLAN filter of a port: a bitmap of VLAN ids, last word first."""
     port = adapter.port_of(command.in_modifier)
-    port.tables.vlan_filter = command.mailbox(VLAN_TABLE_ENTRIES * 4)
+    adapter.tables_of(port).vlan_filter = command.mailbox(VLAN_TABLE_ENTRIES * 4)
 
 
 def set_multicast_filter(adapter: Adapter, command: Command) -> None:
     """Add the address in the immediate input to a filter; bit 63 empties the list first."""
     port = adapter.port_of(command.in_modifier & 0xFF)
-    tables = port.tables
+    tables = adapter.tables_of(port)
     if command.op_modifier == MCAST_CONFIG:
         if command.in_param & MCAST_FLUSH:
             tables.multicast_filter.clear()
         address = command.in_param & ((1 << 48) - 1)
         if address:
-            port.filter_multicast(address.to_bytes(6, "big"))
+            tables.filter_multicast(address.to_bytes(6, "big"))
     elif command.op_modifier in (MCAST_DISABLE, MCAST_ENABLE):
         tables.multicast_filter_on = command.op_modifier == MCAST_ENABLE
     else:
@@ -137,7 +137,7 @@ def conf_special_qp(adapter: Adapter, command: Command) -> None:
 def sense_port(adapter: Adapter, command: Command) -> int:
     """Return the kind of the cable's other end: the port's own kind, or 0 without a cable."""
     port = adapter.port_of(command.in_modifier)
-    return properties(port)["supported_types"] if port.cable else 0
+    return properties(port, adapter.tables_of(port))["supported_types"] if port.cable else 0
 
 
 def set_node(adapter: Adapter, command: Command) -> None:
@@ -149,72 +149,71 @@ def set_port(adapter: Adapter, command: Command) -> None:
     """Carry out the form of SET_PORT in op modifier 1 and bits 15:8 of the input modifier."""
     port = adapter.port_of(command.in_modifier & 0xFF)
     if command.op_modifier == FORM_IB:
-        set_capabilities(port, command.mailbox(SET_PORT_IB.size))
+        set_capabilities(port, adapter.tables_of(port), command.mailbox(SET_PORT_IB.size))
         return
     form = _FORMS.get(command.in_modifier >> 8 & 0xFF)
     if command.op_modifier != FORM_ETHERNET or form is None or port.link is not LinkLayer.ETHERNET:
         raise CommandError(Status.BAD_OP, f"sub-form {command.in_modifier >> 8:#x}")
-    form(port, command)
+    form(port, adapter.tables_of(port), command)
 
 
-def _general(port: Port, command: Command) -> None:
+def _general(port: Port, tables: PortTables, command: Command) -> None:
     mailbox = command.mailbox(SET_PORT_GENERAL.size)
     flags = SET_PORT_GENERAL.get(mailbox, "flags")
     if flags & GENERAL_MTU_VALID:
         mtu = SET_PORT_GENERAL.get(mailbox, "mtu")
         if mtu > MAX_MTU + ETHERNET_OVERHEAD:
             raise CommandError(Status.BAD_PARAM, f"MTU {mtu}")
-        port.tables.mtu = mtu
+        tables.mtu = mtu
     if flags & GENERAL_PPRX_VALID:
         port.flow.obeys = bool(SET_PORT_GENERAL.get(mailbox, "pprx") & PAUSE_ON)
     if flags & GENERAL_PPTX_VALID:
         port.flow.sends = bool(SET_PORT_GENERAL.get(mailbox, "pptx") & PAUSE_ON)
 
 
-def _rqp_calc(port: Port, command: Command) -> None:
+def _rqp_calc(port: Port, tables: PortTables, command: Command) -> None:
     mailbox = command.mailbox(SET_PORT_RQP_CALC.size)
     get = SET_PORT_RQP_CALC.get
-    port.tables.steering = Steering(
+    tables.receivers = Receivers(
         unicast=get(mailbox, "base_qpn") & 0xFFFFFF,
         multicast=get(mailbox, "mcast_qpn"),
         promiscuous=get(mailbox, "promisc_qpn") if get(mailbox, "promisc_enable") else None,
     )
 
 
-def _mac_table(port: Port, command: Command) -> None:
+def _mac_table(port: Port, tables: PortTables, command: Command) -> None:
     words = unpack(f">{MAC_TABLE_ENTRIES}Q", command.mailbox(MAC_TABLE_ENTRIES * 8))
-    port.set_macs(
-        [
-            (word & ((1 << 48) - 1)).to_bytes(6, "big") if word & MAC_VALID else None
-            for word in words
-        ]
-    )
+    tables.macs = [
+        (word & ((1 << 48) - 1)).to_bytes(6, "big") if word & MAC_VALID else None for word in words
+    ]
+    port.sources_changed()
 
 
-def _vlan_table(port: Port, command: Command) -> None:
+def _vlan_table(port: Port, tables: PortTables, command: Command) -> None:
     words = unpack(f">{VLAN_TABLE_ENTRIES}I", command.mailbox(VLAN_TABLE_ENTRIES * 4))
-    port.tables.vlans = [word & 0xFFF if word & VLAN_VALID else None for word in words]
+    tables.vlans = [word & 0xFFF if word & VLAN_VALID else None for word in words]
 
 
-def _gid_table(port: Port, command: Command) -> None:
+def _gid_table(port: Port, tables: PortTables, command: Command) -> None:
     mailbox = command.mailbox(GID_TABLE_ENTRIES * 16)
-    port.set_gids([mailbox[at : at + 16] for at in range(0, len(mailbox), 16)])
+    tables.gids = [mailbox[at : at + 16] for at in range(0, len(mailbox), 16)]
+    tables.versions = ()
+    port.sources_changed()
 
 
-def _roce_addresses(port: Port, command: Command) -> None:
+def _roce_addresses(port: Port, tables: PortTables, command: Command) -> None:
     mailbox = command.mailbox(GID_TABLE_ENTRIES * ROCE_ADDRESS_SIZE)
     starts = range(0, len(mailbox), ROCE_ADDRESS_SIZE)
-    port.set_gids(
-        [ROCE_ADDRESS.get_raw(mailbox, "gid", at) for at in starts],
-        [2 if ROCE_ADDRESS.get(mailbox, "version", at) == 2 else 1 for at in starts],
-    )
+    tables.gids = [ROCE_ADDRESS.get_raw(mailbox, "gid", at) for at in starts]
+    tables.versions = [2 if ROCE_ADDRESS.get(mailbox, "version", at) == 2 else 1 for at in starts]
+    port.sources_changed()
 
 
-def _accept(port: Port, command: Command) -> None:
+def _accept(port: Port, tables: PortTables, command: Command) -> None:
     """Accept priorities and change nothing: with one traffic class any assignment is right."""
 
 
-_FORMS: dict[int, Callable[[Port, Command], None]] = {
+_FORMS: dict[int, Callable[[Port, PortTables, Command], None]] = {
     SetPort.GENERAL: _general,
     SetPort.RQP_CALC: _rqp_calc,
     SetPort.MAC_TABLE: _mac_table,
@@ -252,12 +251,12 @@ def access_register(adapter: Adapter, command: Command) -> bytes:
         modes = PTYS.get(register, "eth_admin")
         if not modes or modes & ~LINK_MODES:
             raise CommandError(Status.BAD_PARAM, f"link modes {modes:#x}")
-        port.tables.link_modes = modes
-    return request[: ACCESS_REG.size] + _ptys(port)
+        adapter.tables_of(port).link_modes = modes
+    return request[: ACCESS_REG.size] + _ptys(port, adapter.tables_of(port))
 
 
-def _ptys(port: Port) -> bytes:
-    modes = link_modes(port)
+def _ptys(port: Port, tables: PortTables) -> bytes:
+    modes = link_modes(tables)
     used = modes & LinkMode.CR4_40G or modes
     return bytes(
         PTYS.pack(

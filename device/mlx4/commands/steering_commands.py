@@ -11,7 +11,7 @@ from bluebridge.device.mlx4.adapter import Adapter
 from bluebridge.device.mlx4.commands.command import Command, Rule
 from bluebridge.device.mlx4.ports.multicast_groups import MulticastGroups
 from bluebridge.device.mlx4.settings.parameters import CommandError
-from bluebridge.device.mlx4.steering import rule_of
+from bluebridge.device.mlx4.steering.rules import rule_of
 from bluebridge.device.rdma.vocabulary import CONNECTED
 
 DEFAULT_RECORD = 1
@@ -35,13 +35,21 @@ def attach(adapter: Adapter, command: Command) -> int:
     qp = adapter.qps.get(rule.qpn)
     if qp is not None and qp.role in CONNECTED:
         raise CommandError(Status.BAD_RESOURCE, f"QP {rule.qpn:#x} has a peer of its own")
-    return adapter.rules.attach(port.rules, rule)
+    number = adapter.rules.attach(adapter.tables_of(port).rules, rule)
+    _mirror(adapter)
+    return number
 
 
 def detach(adapter: Adapter, command: Command) -> None:
     """Remove the rule whose number is the immediate input."""
     _check_mode(adapter)
     adapter.rules.detach(command.in_param)
+    _mirror(adapter)
+
+
+def _mirror(adapter: Adapter) -> None:
+    for port, tables in zip(adapter.ports, adapter.tables, strict=True):
+        port.mirrors = tables.rules.mirrors
 
 
 def set_datagram_range(adapter: Adapter, command: Command) -> None:

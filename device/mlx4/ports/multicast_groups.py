@@ -13,9 +13,8 @@ from bluebridge.device.layout.mlx4.contexts import QPC, ROCE_MODE_V2
 from bluebridge.device.layout.mlx4.ports import MCG, MCG_BLOCK_LOOPBACK, MCG_QPN_OFFSET
 from bluebridge.device.layout.mlx4.wqe import AV
 from bluebridge.device.layout.net.ethernet import NO_VLAN
+from bluebridge.device.mlx4.ports.port_tables import CardPath
 from bluebridge.device.mlx4.settings.parameters import CommandError, Parameters
-from bluebridge.device.rdma.ports.face import Groups
-from bluebridge.device.rdma.ports.port_tables import Path
 
 MAX_CACHED: Final = 1024
 """Most groups whose members are remembered until a record changes."""
@@ -41,7 +40,7 @@ def group_of(mac: bytes, port: int, steer: SteerType) -> bytes:
     return bytes((0, 0, 0, 0, 0, port, 0, steer << 1, 0, 0)) + mac
 
 
-class MulticastGroups(Groups):
+class MulticastGroups:
     """The group records by index: hash buckets first, then the ones the driver chains to them."""
 
     def __init__(self, parameters: Parameters) -> None:
@@ -82,6 +81,7 @@ class MulticastGroups(Groups):
         self._defaults[port, steer] = [qpn for qpn, _ in _members_of(record, count)]
 
     def frame_default(self, port: int, address: bytes) -> list[int]:
+        """Return the QP numbers that want all frames to multicast or to unicast addresses."""
         return self._defaults.get((port, _steer_of(address)), [])
 
     def frame_members(self, port: int, address: bytes) -> list[Member]:
@@ -89,6 +89,7 @@ class MulticastGroups(Groups):
         return self._members(group_of(address, port, _steer_of(address)), PROTOCOL_ETHERNET)
 
     def members(self, gid: bytes) -> list[Member]:
+        """Return the members that get a copy of a datagram to the group `gid`."""
         return self._members(gid, 0)
 
     def _members(self, gid: bytes, protocol: int) -> list[Member]:
@@ -133,10 +134,10 @@ def _steer_of(address: bytes) -> SteerType:
     return SteerType.MULTICAST if address[0] & 1 else SteerType.UNICAST
 
 
-def path_of_context(context: bytes | bytearray) -> Path:
+def path_of_context(context: bytes | bytearray) -> CardPath:
     """Return the primary path in the context of a queue pair (QPC)."""
     get = QPC.get
-    path = Path()
+    path = CardPath()
     path.source = get(context, "pri_mylmc")
     path.mac = QPC.get_raw(context, "pri_dmac")
     path.lid = get(context, "pri_rlid")
@@ -154,11 +155,11 @@ def path_of_context(context: bytes | bytearray) -> Path:
     return path
 
 
-def path_of_vector(address: bytes) -> Path:
+def path_of_vector(address: bytes) -> CardPath:
     """Return the path of one UD message: its address vector, the tag and MAC address behind it."""
     av, tag, mac = _VECTOR.unpack(address)
     get = AV.get
-    path = Path()
+    path = CardPath()
     path.source = get(av, "g_slid") & PATH_BITS
     path.mac = mac
     path.lid = get(av, "dlid")
@@ -169,7 +170,8 @@ def path_of_vector(address: bytes) -> Path:
     path.hop_limit = get(av, "hop_limit")
     path.flow_label = get(av, "flow_label")
     path.service_level = get(av, "sl")
-    path.tag = tag if _tagged(av) else NO_VLAN
+    if _tagged(av) and tag != NO_VLAN:
+        path.tag, path.priority = tag, tag >> 13
     return path
 
 

@@ -34,6 +34,7 @@ from bluebridge.device.layout.mlx4.ports import (
     CableStatus,
     LinkMode,
 )
+from bluebridge.device.mlx4.ports.port_tables import PortTables
 from bluebridge.device.mlx4.rings.event_queues import EventQueues
 from bluebridge.device.mlx4.settings.capabilities import MAX_MTU
 from bluebridge.device.mlx4.settings.parameters import CommandError
@@ -91,23 +92,22 @@ in `/sys/class/infiniband/mlx4_0/ports/1/hw_counters`: `rq_` are of the side tha
 of the side that sends."""
 
 
-def link_modes(port: Port) -> int:
+def link_modes(tables: PortTables) -> int:
     """Return the link modes of a port: all there are, unless software has chosen some."""
-    modes = port.tables.link_modes
-    return LINK_MODES if modes is None else modes
+    return LINK_MODES if tables.link_modes is None else tables.link_modes
 
 
-def properties(port: Port) -> dict[str, int]:
+def properties(port: Port, tables: PortTables) -> dict[str, int]:
     """Return the properties of a port that QUERY_PORT tells."""
-    return infiniband(port) if isinstance(port, InfinibandPort) else ethernet(port)
+    return infiniband(port) if isinstance(port, InfinibandPort) else ethernet(port, tables)
 
 
-def ethernet(port: Port) -> dict[str, int]:
+def ethernet(port: Port, tables: PortTables) -> dict[str, int]:
     """Return the QUERY_PORT properties of a 40 Gb/s Ethernet port with RoCE."""
     return {
         "link_up": int(port.link_up), "autoneg": 1, "suggested_type": 1,
         "supported_types": TYPE_ETHERNET, "ib_mtu": 5, "eth_mtu": MAX_MTU,
-        "link_speed": SPEED_40G if link_modes(port) & LinkMode.CR4_40G else SPEED_10G,
+        "link_speed": SPEED_40G if link_modes(tables) & LinkMode.CR4_40G else SPEED_10G,
         "max_width": 3, "log_max_gids": 7, "log_max_pkeys": 0, "log_max_vlans": 7,
         "log_max_macs": 7, "max_tc": 8, "max_vl": 8, "mac": int.from_bytes(port.burned_in, "big"),
     }  # fmt: skip
@@ -136,7 +136,7 @@ def set_special_base(port: Port, base: int) -> None:
     tables.gsi_qpn = base + port.number + 1 if base else -1
 
 
-def set_capabilities(port: Port, mailbox: bytes) -> None:
+def set_capabilities(port: Port, tables: PortTables, mailbox: bytes) -> None:
     """Carry out SET_PORT of InfiniBand; an Ethernet port only stores it. Raises `CommandError`.
 
     Linux sends limits when it starts and capabilities whenever they change
@@ -144,7 +144,7 @@ def set_capabilities(port: Port, mailbox: bytes) -> None:
     """
     get = SET_PORT_IB.get
     if not isinstance(port, InfinibandPort):
-        port.tables.capabilities = get(mailbox, "capabilities")
+        tables.capabilities = get(mailbox, "capabilities")
         return
     if get(mailbox, "change_vl") and get(mailbox, "vl_count") not in ACCEPTED_VLS:
         raise CommandError(Status.BAD_SIZE, f"{get(mailbox, 'vl_count')} virtual lanes")

@@ -7,7 +7,6 @@ from enum import IntEnum
 
 from bluebridge.device.layout.mlx4.capabilities import INIT_HCA
 from bluebridge.device.layout.mlx4.commands import Status
-from bluebridge.device.rdma.settings import Settings
 
 UNICAST_STEERING = 1 << 3
 IPOIB_CHECKSUMS, FLOW_STEERING = 1 << 3, 1 << 6
@@ -24,8 +23,12 @@ class HighRate(IntEnum):
 
 
 @dataclass(slots=True)
-class Parameters(Settings):
+class Parameters:
     """Table sizes as base-2 logarithms, ICM addresses of two tables; `raw` is the mailbox.
+
+    `unicast_steering`: groups name the queue pairs of unicast addresses, too; `flow_steering`:
+    rules name queue pairs in place of groups, for the queue pairs of UD in `datagram_range` of
+    unicast messages, too; `ipoib_checksums`: completions of datagrams tell of IP packets in them.
 
     The parts of an adapter share one object: INIT_HCA fills it in place with `take`, reset and
     CLOSE_HCA empty it with `clear`. `initialised` says whether an INIT_HCA is in force.
@@ -48,6 +51,10 @@ class Parameters(Settings):
     log_rules: int = 0
     log_rule_size: int = 0
     large_cqes: bool = False
+    unicast_steering: bool = False
+    flow_steering: bool = False
+    ipoib_checksums: bool = False
+    datagram_range: range = range(0)
 
     @classmethod
     def of_mailbox(cls, raw: bytes) -> Parameters:

@@ -11,7 +11,7 @@ from bluebridge.device.layout.mlx5.contexts import RQC, SQC, TIRC, Dispatch
 from bluebridge.device.mlx5.numbers import Numbers
 from bluebridge.device.mlx5.objects.keys import PAGE_SHIFTS, MemoryKeys
 from bluebridge.device.mlx5.ports.registers import PortRegisters
-from bluebridge.device.mlx5.ports.vport import LinkEvents, Vport
+from bluebridge.device.mlx5.ports.vport import LinkEvents, UnicastAddresses, Vport
 from bluebridge.device.mlx5.rings.completion_queues import CompletionQueues
 from bluebridge.device.mlx5.rings.event_queues import EventQueues
 from bluebridge.device.mlx5.rings.frame_queues import (
@@ -59,8 +59,9 @@ class Objects:
     def __init__(
         self, bus: HostBus, fabric: Fabric, config: Config, pages: PageLists, eqs: EventQueues
     ) -> None:
-        self.port = Port(1, fabric, config.mac, bus, LinkEvents(eqs))
-        self.vport = Vport(self.port, config.node_guid)
+        sources = UnicastAddresses(config.mac)
+        self.port = Port(1, fabric, config.mac, bus, LinkEvents(eqs), sources)
+        self.vport = Vport(self.port, sources, config.node_guid)
         self.registers = PortRegisters(self.port)
         self.pds = Numbers("PD", 1, MAX_PDS)
         self.domains = Numbers("transport domain", 1, MAX_DOMAINS)

@@ -5,6 +5,7 @@ Linux `core/vport.c`, `core/en_fs.c: mlx5e_vport_context_update`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from bluebridge.device.fabric.subnet.port import Change, PortAgent
@@ -19,11 +20,14 @@ from bluebridge.device.layout.mlx5.event_queues import (
     EventType,
 )
 from bluebridge.device.layout.mlx5.objects import AddressList, VportField
+from bluebridge.device.layout.net.ethernet import NO_VLAN
+from bluebridge.device.layout.net.roce import NO_GID
 from bluebridge.device.mlx5.rings.event_queues import EventQueues
 from bluebridge.device.mlx5.rings.frame_queues import MAX_FRAME
 from bluebridge.device.mlx5.settings.refused import Refused
 from bluebridge.device.rdma.ports.face import PortEvents
 from bluebridge.device.rdma.ports.port import Port
+from bluebridge.device.rdma.ports.port_tables import Path, Source, Sources
 
 FCS_BYTES: Final = 4
 MAX_MTU: Final = MAX_FRAME + FCS_BYTES
@@ -48,11 +52,36 @@ _FIELDS: Final = {
 }
 
 
+class UnicastAddresses(Sources):
+    """The MAC addresses of a virtual port; none but the burned-in one before software has some."""
+
+    def __init__(self, burned_in: bytes) -> None:
+        self._burned_in = burned_in
+        self.reset()
+
+    def reset(self) -> None:
+        self.macs: Sequence[bytes] = ()
+
+    def of(self, path: Path) -> Source:
+        return Source(self.mac, NO_GID, NO_VLAN, 0)
+
+    @property
+    def mac(self) -> bytes:
+        return self.macs[0] if self.macs else self._burned_in
+
+    def macs_in_use(self) -> frozenset[bytes]:
+        return frozenset(self.macs or (self._burned_in,))
+
+    def gids_in_use(self) -> frozenset[bytes]:
+        return frozenset()
+
+
 class Vport:
     """The virtual port of one adapter over its `port`; `guid` is that of the node."""
 
-    def __init__(self, port: Port, guid: int) -> None:
+    def __init__(self, port: Port, sources: UnicastAddresses, guid: int) -> None:
         self._port = port
+        self._sources = sources
         self._guid = guid
         self.reset()
 
@@ -106,7 +135,8 @@ class Vport:
         self.lists[kind] = entries
         if kind is AddressList.UNICAST:
             addresses = [entries[at + 2 : at + 8] for at in range(0, len(entries), 8)]
-            self._port.set_macs([address for address in addresses if not address[0] & 1])
+            self._sources.macs = [address for address in addresses if not address[0] & 1]
+            self._port.sources_changed()
 
 
 def _list_of(kind: int) -> AddressList:

@@ -35,6 +35,7 @@ from bluebridge.device.rdma.ports.counters import InterfaceCounter
 from bluebridge.device.rdma.ports.port import Port
 from bluebridge.device.rdma.ports.port_tables import Path
 from bluebridge.device.rdma.vocabulary import PairState, Role
+from bluebridge.device.rdma.work import FrameWork
 from bluebridge.device.rings.queue_buffer import QueueBuffer
 
 MAX_FRAME: Final = 9974
@@ -55,15 +56,13 @@ _CHANGES: Final = {
 """The states that each state may change to."""
 
 
-class Loopback(EthernetSender):
-    """The engine of an SQ: frames to an address of the own port come back instead of leaving.
+def comes_back(port: Port, work: FrameWork, frame: bytes) -> tuple[bool, bool]:
+    """Return True and False for a frame to an address of the own port, which does not leave.
 
-    Which receivers take them their TIRs say (`device.mlx5.steering.receiver`). Linux
+    Which receivers take it their TIRs say (`device.mlx5.steering.receiver`). Linux
     `core/en_selftest.c: mlx5e_test_loopback`.
     """
-
-    def _returns(self, work: object, frame: bytes) -> tuple[bool, bool]:
-        return frame[:6] in self._qp.port.mac_addresses, False
+    return frame[:6] in port.mac_addresses, False
 
 
 class NoSharedQueues(SharedReceiveQueues):
@@ -167,7 +166,7 @@ class SendQueueObject(FrameQueue):
         self, around: Surroundings, number: int, context: bytes, buffer: QueueBuffer
     ) -> None:
         super().__init__(around, number, context, SQ_EVENT)
-        self.engine = Loopback(self, MAX_FRAME)
+        self.engine = EthernetSender(self, MAX_FRAME, comes_back)
         record = WQ.get(context, "doorbell_record", WQ_OFFSET) & ~7
         log_size = WQ.get(context, "log_size", WQ_OFFSET)
         self.ring = SendRing(around.bus, self, self.engine, buffer, log_size, record)

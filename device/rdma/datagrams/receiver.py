@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final
 
-from bluebridge.device.fabric.addresses import LinkLayer, is_group
+from bluebridge.device.fabric.addresses import is_group
 from bluebridge.device.fabric.messages import Datagram
 from bluebridge.device.fabric.sizes import size_of
-from bluebridge.device.frames import rules
-from bluebridge.device.frames.frame import FrameHeaders, transport_number
+from bluebridge.device.frames.frame import FrameHeaders
 from bluebridge.device.frames.receiving import findings
-from bluebridge.device.frames.rules import Member
 from bluebridge.device.layout.buslog import What
 from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.net.ip import IPOIB_HEADER_SIZE
@@ -20,49 +18,24 @@ from bluebridge.device.pci.bus import DmaError
 from bluebridge.device.rdma.datagrams.sender import MAX_PAYLOAD
 from bluebridge.device.rdma.memory.region import AccessError
 from bluebridge.device.rdma.pairs.queue_pair import QueuePair
-from bluebridge.device.rdma.ports.face import Groups
 from bluebridge.device.rdma.ports.port import Port
-from bluebridge.device.rdma.settings import Settings
+from bluebridge.device.rdma.ports.steering import Steering
 from bluebridge.device.rdma.vocabulary import DATAGRAMS, RECEIVING, CompletionStatus, Role
 from bluebridge.device.rdma.work import ReceiveWork
-
-_NOBODY: Final[Sequence[Member]] = ()
 
 NO_GRH: Final = bytes(GRH_SIZE)
 MAX_MAD: Final = 256
 
 
-def steered(port: Port, message: Datagram) -> Sequence[Member]:
-    """Return the queue pairs that the rules of a port give a datagram to; empty for none."""
-    entry = port.rules.find_datagram(number_of(message))
-    return _NOBODY if entry is None else entry.targets
-
-
-def number_of(message: Datagram) -> int:
-    """Return a datagram's destination GID, queue pair, IPoIB addresses and ports as one number."""
-    payload = message.payload
-    headers = FrameHeaders(payload, IPOIB_HEADER_SIZE)
-    return (
-        rules.INFINIBAND
-        | int.from_bytes(message.route.dgid, "big") << rules.DGID
-        | message.target_qpn << rules.QPN
-        | transport_number(payload, headers)
-    )
-
-
 class DatagramReceiver:
-    """Gives the datagrams of the fabric to the queue pairs of one HCA.
+    """Gives the datagrams of the fabric to the queue pairs of one HCA, as its `steering` decides.
 
-    `find` returns the queue pair with a number, None without one; `groups` are the multicast
-    groups, unless `settings` say that flow steering rules stand in their place.
+    `find` returns the queue pair with a number, None without one.
     """
 
-    def __init__(
-        self, find: Callable[[int], QueuePair | None], groups: Groups, settings: Settings
-    ) -> None:
+    def __init__(self, find: Callable[[int], QueuePair | None], steering: Steering) -> None:
         self._find = find
-        self._groups = groups
-        self._settings = settings
+        self._steering = steering
 
     def receive(self, port: Port, message: Datagram) -> int:
         """Deliver a datagram that came in by `port`; one that nobody wants is dropped.
@@ -71,21 +44,18 @@ class DatagramReceiver:
         """
         if is_group(message.route.dmac):
             own = message.route.smac in port.mac_addresses
-            if self._settings.flow_steering:
-                members = steered(port, message)
-            else:
-                members = self._groups.members(message.route.dgid)
+            members = self._steering.group(port, message)
             for qpn, refuses_own in members:
                 if not (own and refuses_own and qpn == message.source_qpn):
                     self._deliver(port, qpn, message)
             return len(members)
         if message.target_qpn == SMI_QPN and message.source_qpn != SMI_QPN:
             return 0  # subnet management is between QP0s, not with a user's queue pair
-        if self._settings.flow_steering and message.target_qpn in self._settings.datagram_range:
-            members = steered(port, message)
-            for qpn, _ in members:
+        claimed = self._steering.datagram(port, message)
+        if claimed is not None:
+            for qpn, _ in claimed:
                 self._deliver(port, qpn, message)
-            return len(members)
+            return len(claimed)
         special = {SMI_QPN: port.tables.smi_qpn, GSI_QPN: port.tables.gsi_qpn}
         self._deliver(port, special.get(message.target_qpn, message.target_qpn), message)
         return 0
@@ -109,7 +79,7 @@ class DatagramReceiver:
             _drop(qp, "no receive")
         elif _store(qp, work, message):
             found = None
-            if self._settings.ipoib_checksums and port.link is LinkLayer.INFINIBAND:
+            if qp.completions.inspects:
                 packet = message.payload
                 found = findings(packet, FrameHeaders(packet, IPOIB_HEADER_SIZE), message.good)
             bits = port.path_bits(message)

@@ -89,12 +89,12 @@ class Values(NamedTuple):
 class Entries(NamedTuple):
     """New entries of a translation: `parts`, or pages of `1 << page_shift` bytes.
 
-    `pages` is called once for `count` of these, for as many as the region needs where that is -1.
+    `pages` is called once for `most` of these, for as many as the region needs where that is -1.
     """
 
     page_shift: int = 0
     pages: PageReader | None = None
-    count: int = -1
+    most: int = -1
     parts: Sequence[Part] = ()
 
 
@@ -359,7 +359,7 @@ class MemoryRegions:
             raise AccessError(f"{needed} pages, the MR has room for {region.max_pages}")
         if self._pieces + needed > MAX_PIECES:
             raise AccessError(f"MRs of more than {MAX_PIECES} pieces")
-        count = needed - at if entries.count < 0 else entries.count
+        count = needed - at if entries.most < 0 else entries.most
         if read is None or count < 0 or at + count > needed:
             raise AccessError(f"{count} entries from {at} on, the MR has {needed}")
         if count == needed:

@@ -79,8 +79,10 @@ class Completions(ABC):
     `lost` is called, later, when a completion queue takes no more entries; `diagnostics` are the
     counters of the queue pair's port. `left` is the monotonic time in ns at which a send that
     awaits no answer left the port: before its peer can have it. Without it a send is over now.
+    `inspects`: completions of datagrams tell of IP packets in them.
     """
 
+    inspects = False
     lost: Callable[[], None]
     diagnostics: Diagnostics
 

@@ -20,7 +20,7 @@ from bluebridge.device.layout.net.ethernet import (
     PAUSE_OPCODE,
 )
 from bluebridge.device.pci.bus import HostBus, Timer
-from bluebridge.device.rdma.ports.port_tables import Tables
+from bluebridge.device.rdma.ports.port_tables import Sources, Tables
 from bluebridge.device.rdma.vocabulary import RECEIVING, PairState
 
 POLL_SECONDS: Final = 0.001
@@ -41,6 +41,7 @@ class FramePort(Protocol):
     """The part of a port that flow control uses."""
 
     tables: Tables
+    sources: Sources
 
     def send(self, message: Message) -> int:
         """Hand a message to the fabric; returns the copies that receivers made."""
@@ -181,7 +182,7 @@ class FlowControl:
     def _ask(self, quanta: int) -> None:
         frame = PAUSE.pack(
             dmac=PAUSE_ADDRESS,
-            smac=self._port.tables.mac(0),
+            smac=self._port.sources.mac,
             ethertype=ETHERTYPE_MAC_CONTROL,
             opcode=PAUSE_OPCODE,
             quanta=quanta,

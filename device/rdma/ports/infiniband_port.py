@@ -31,7 +31,7 @@ from bluebridge.device.pci.bus import HostBus
 from bluebridge.device.rdma.ports.datagram_headers import parse_ib_datagram
 from bluebridge.device.rdma.ports.face import PortEvents
 from bluebridge.device.rdma.ports.port import Port
-from bluebridge.device.rdma.ports.port_tables import Path
+from bluebridge.device.rdma.ports.port_tables import Path, Sources
 from bluebridge.device.refusal import Reason, Refusal
 
 PRODUCER_ADAPTER: Final = 1
@@ -74,6 +74,7 @@ class InfinibandPort(Port):
         burned_in: bytes,
         bus: HostBus,
         events: PortEvents,
+        sources: Sources,
         *,
         node: Node,
         guid: int,
@@ -84,7 +85,7 @@ class InfinibandPort(Port):
         )
         self.agent.listeners.append(self._changed)
         self.node.ports[number] = self.agent
-        super().__init__(number, fabric, burned_in, bus, events)
+        super().__init__(number, fabric, burned_in, bus, events, sources)
 
     def reset(self) -> None:
         """Return to the state after power-on: no LID, link down."""

@@ -1,7 +1,4 @@
-"""A port of an adapter: link, address tables, A0 steering, counters, connection to a fabric.
-
-Software writes each table as a whole.
-"""
+"""A port of an adapter: link, sources, counters, connection to a fabric."""
 
 from __future__ import annotations
 
@@ -11,20 +8,15 @@ from typing import ClassVar, Final
 from bluebridge.device.fabric.addresses import LinkLayer
 from bluebridge.device.fabric.interface import Cancellable, Fabric, PacketCarrier, PacketPort
 from bluebridge.device.fabric.messages import ConnectedPacket, Datagram, Frames, Message, Route
-from bluebridge.device.frames.rules import RuleTable
 from bluebridge.device.layout.events import Fact
-from bluebridge.device.layout.net.ethernet import NO_VLAN, VLAN_TAG_TYPES
-from bluebridge.device.layout.net.roce import NO_GID
 from bluebridge.device.pci.bus import HostBus
 from bluebridge.device.rdma.ports.counters import Diagnostics, FrameCounters
 from bluebridge.device.rdma.ports.datagram_headers import parse_datagram
 from bluebridge.device.rdma.ports.face import PortEvents
 from bluebridge.device.rdma.ports.flow_control import FlowControl
-from bluebridge.device.rdma.ports.port_tables import Path, Tables, roce_route
-from bluebridge.device.refusal import Reason, Refusal
+from bluebridge.device.rdma.ports.port_tables import Path, Sources, Tables, roce_route
 from bluebridge.device.throttle import Throttle
 
-MAX_GROUP_ADDRESSES: Final = 4096
 MAX_ROUTES: Final = 1024
 """Most routes of datagrams that a port remembers."""
 
@@ -42,16 +34,21 @@ class Port(PacketPort):
     """Port `number` (from 1 on) of an adapter on Ethernet: a `FabricPort`.
 
     `cable` says whether the fabric is plugged in; the rest comes from the guest. `burned_in` is
-    the MAC address of the port until its table has others. `rerouted` is called when addresses
-    that connections send from have changed. `rules` are those of device-managed flow steering,
-    `tables` what else software has programmed. `not_ready` counts the queue pairs that wait for
-    receivers.
+    the MAC address of the port until its `sources` are others. `rerouted` is called when addresses
+    that connections send from have changed. With `mirrors`, sent frames are shown to the
+    steering of the face, too. `not_ready` counts the queue pairs that wait for receivers.
     """
 
     link: ClassVar[LinkLayer] = LinkLayer.ETHERNET
 
     def __init__(
-        self, number: int, fabric: Fabric, burned_in: bytes, bus: HostBus, events: PortEvents
+        self,
+        number: int,
+        fabric: Fabric,
+        burned_in: bytes,
+        bus: HostBus,
+        events: PortEvents,
+        sources: Sources,
     ) -> None:
         self._fabric = fabric
         self._packets = fabric if isinstance(fabric, PacketCarrier) else None
@@ -62,13 +59,14 @@ class Port(PacketPort):
         self.number = number
         self.burned_in = burned_in
         self.cable = True
-        self.tables = Tables(self.burned_in)
+        self.tables = Tables()
+        self.sources = sources
         self.flow = FlowControl(bus, self)
         self.not_ready = 0
         self._routes: dict[tuple[bytes, int], Route] = {}
         self.diagnostics = Diagnostics()
-        self.rules = RuleTable()
-        self._own: frozenset[bytes] = frozenset((self.burned_in,))
+        self.mirrors = False
+        self._own = sources.macs_in_use()
         self._noted = (True, False)  # cable and link, as the log has them
         self._overrun = Throttle()
 
@@ -80,12 +78,13 @@ class Port(PacketPort):
 
     def reset(self) -> None:
         """Empty the tables and take the link down; the cable stays plugged in or out."""
-        self.tables = Tables(self.burned_in)
+        self.tables = Tables()
+        self.sources.reset()
         self._routes.clear()
-        self.rules.clear()
+        self.mirrors = False
         self.flow.reset()
         self.diagnostics.counts.clear()
-        self._own = frozenset((self.burned_in,))
+        self._own = self.sources.macs_in_use()
         self._announce()
 
     def leave(self) -> None:
@@ -146,7 +145,7 @@ class Port(PacketPort):
             else:
                 sent.dropped += len(train.frames)
         copies = 0
-        if self.rules.mirrors:
+        if self.mirrors:
             copies = self._deliver(self, Frames(message.address, message.trains, mirrored=True))
         if loop:
             return copies + self._deliver(self, message)
@@ -196,8 +195,8 @@ class Port(PacketPort):
     def _announce(self) -> None:
         """Tell the fabric which addresses the port has and whether its link is up."""
         self._note_link()
-        gids = {gid for gid in self.tables.gids if gid != NO_GID}
-        self._fabric.announce(self, self._own | gids, up=self.link_up)
+        addresses = self._own | self.sources.gids_in_use()
+        self._fabric.announce(self, addresses, up=self.link_up)
 
     def _note_link(self) -> None:
         """Log changes of cable and link."""
@@ -210,7 +209,7 @@ class Port(PacketPort):
 
     @property
     def mac_addresses(self) -> frozenset[bytes]:
-        """The unicast addresses the port answers to: its table's, or the burned-in one."""
+        """The unicast addresses that the port answers to."""
         return self._own
 
     @property
@@ -218,32 +217,20 @@ class Port(PacketPort):
         """The frame and octet counters since the last reset."""
         return self.tables.counters
 
-    def set_macs(self, macs: list[bytes | None]) -> None:
-        """Replace the MAC table; queue pairs name source addresses by its index."""
-        self.tables.macs = macs
+    def sources_changed(self) -> None:
+        """Send from the sources that there are now, and answer to their addresses."""
         self._routes.clear()
-        self._own = frozenset(mac for mac in macs if mac) or frozenset((self.burned_in,))
-        self._announce()
-
-    def set_gids(self, gids: list[bytes], versions: Sequence[int] = ()) -> None:
-        """Replace the GID table; `versions` are the RoCE versions of its entries (1 if missing)."""
-        self.tables.gids = gids
-        self.tables.versions = versions
-        self._routes.clear()
+        self._own = self.sources.macs_in_use()
         self._announce()
 
     # -- paths ------------------------------------------------------------------------------
 
     def connected_route(self, path: Path, pkey_index: int) -> Route:
         """Return the route of a connection; `pkey_index` is the place of its P_Key in the table."""
-        tables = self.tables
-        vid = tables.vlan(path.vlan_index) if path.vlan_index >= 0 else None
-        tag = NO_VLAN if vid is None else path.priority << 13 | vid
-        return roce_route(tables, path, tag, path.roce)
+        return roce_route(self.sources.of(path), path)
 
     def _datagram_route(self, path: Path, pkey_index: int) -> Route:
-        """Return the route of a datagram; its own GID determines the RoCE version."""
-        return roce_route(self.tables, path, path.tag, self.tables.roce_version(path.gid_index))
+        return roce_route(self.sources.of(path), path)
 
     def known_route(self, address: bytes, pkey_index: int) -> Route | None:
         """Return the route of datagrams to an address if it is remembered, else None."""
@@ -274,32 +261,3 @@ class Port(PacketPort):
         Raises `HeaderError`, `LostPacketError`.
         """
         return parse_datagram(packet, own_qkey)
-
-    # -- filters ----------------------------------------------------------------------------
-
-    def filter_multicast(self, address: bytes) -> None:
-        """Add a group address or broadcast; raises `Refusal` (LIMIT) when the list is full."""
-        wanted = self.tables.multicast_filter
-        if len(wanted) >= MAX_GROUP_ADDRESSES and address not in wanted:
-            raise Refusal(Reason.LIMIT, f"{MAX_GROUP_ADDRESSES} group addresses")
-        wanted.add(address)
-
-    def admits(self, frame: bytes) -> bool:
-        """Return True if a frame passes the multicast and the VLAN filter.
-
-        Each passes everything until it is programmed; untagged frames have no VLAN to filter by.
-        Linux `en_netdev.c: mlx4_en_do_multicast` lists broadcast, too.
-        """
-        tables = self.tables
-        group = frame[0] & 1 and tables.multicast_filter_on
-        if group and frame[:6] not in tables.multicast_filter:
-            return False
-        return self.admits_tag(frame)
-
-    def admits_tag(self, frame: bytes) -> bool:
-        """Return True if a frame passes the VLAN filter."""
-        tables = self.tables
-        if not tables.vlan_filter or frame[12:14] not in VLAN_TAG_TYPES or len(frame) < 16:
-            return True
-        vlan = int.from_bytes(frame[14:16], "big") & 0xFFF
-        return bool(tables.vlan_filter[-1 - vlan // 8] >> vlan % 8 & 1)  # VLAN 0 comes last

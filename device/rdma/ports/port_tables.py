@@ -1,84 +1,74 @@
-"""The tables that software programs into a port, and routes from paths that name their entries."""
+"""What a port sends from: sources that software programs, and routes from paths to them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import Final
+from typing import NamedTuple
 
 from bluebridge.device.fabric.messages import Route
 from bluebridge.device.layout.net.ethernet import NO_VLAN
 from bluebridge.device.layout.net.roce import NO_GID
 from bluebridge.device.rdma.ports.counters import FrameCounters
 
-DEFAULT_MTU: Final = 1500
+
+class Source(NamedTuple):
+    """What a message comes from: MAC address, GID, VLAN (`NO_VLAN` for none), version of RoCE."""
+
+    mac: bytes
+    gid: bytes
+    vlan: int
+    version: int
 
 
-@dataclass(slots=True)
-class Steering:
-    """The QP numbers that Ethernet frames go to without groups and rules; None drops them."""
+class Sources(ABC):
+    """The sources of one port as its software programs them; a port calls `reset` with its own.
 
-    unicast: int | None = None
-    multicast: int | None = None
-    promiscuous: int | None = None
+    A face calls `Port.sources_changed` after any change.
+    """
+
+    @abstractmethod
+    def of(self, path: Path) -> Source:
+        """Return the source that a path names."""
+
+    @property
+    @abstractmethod
+    def mac(self) -> bytes:
+        """The MAC address of frames that the port itself sends."""
+
+    @abstractmethod
+    def macs_in_use(self) -> frozenset[bytes]:
+        """Return the unicast addresses that the port answers to; never empty."""
+
+    @abstractmethod
+    def gids_in_use(self) -> frozenset[bytes]:
+        """Return the GIDs that the port answers to."""
+
+    @abstractmethod
+    def reset(self) -> None:
+        """Forget everything that software programmed."""
 
 
 @dataclass(slots=True)
 class Tables:
-    """All the state of a port that a reset of the adapter clears.
+    """The state of a port that a reset of the adapter clears, besides its sources.
 
-    `burned_in` is the MAC address that stands for empty entries. `link_modes` are those that
-    software chose, in the bits of its adapter; None until it did. Contexts and address vectors
-    name addresses by their index in these tables.
+    `smi_qpn` and `gsi_qpn` are the queue pairs that get what is sent to 0 and 1; -1 for none.
     """
 
-    burned_in: bytes
     open: bool = False
-    macs: Sequence[bytes | None] = ()
-    vlans: Sequence[int | None] = ()
-    gids: Sequence[bytes] = ()
-    versions: Sequence[int] = ()
-    steering: Steering = field(default_factory=Steering)
-    multicast_filter: set[bytes] = field(default_factory=set)
-    multicast_filter_on: bool = False
-    link_modes: int | None = None
-    vlan_filter: bytes = b""
     smi_qpn: int = -1
     gsi_qpn: int = -1
-    mtu: int = DEFAULT_MTU
-    capabilities: int = 0
     counters: FrameCounters = field(default_factory=FrameCounters)
-
-    def mac(self, index: int) -> bytes:
-        """Return source address `index`; the burned-in one for an empty entry."""
-        return (self.macs[index] if index < len(self.macs) else None) or self.burned_in
-
-    def vlan(self, index: int) -> int | None:
-        """Return VLAN id `index`; None for an empty entry."""
-        return self.vlans[index] if index < len(self.vlans) else None
-
-    def gid(self, index: int) -> bytes:
-        """Return GID `index`; the first one in use where that entry is empty.
-
-        User-space address handles carry the index of another table than the hardware's.
-        """
-        if index < len(self.gids) and self.gids[index] != NO_GID:
-            return self.gids[index]
-        return next((gid for gid in self.gids if gid != NO_GID), NO_GID)
-
-    def roce_version(self, index: int) -> int:
-        """Return the RoCE version of GID `index`."""
-        return self.versions[index] if index < len(self.versions) else 1
 
 
 class Path:
     """The path of messages as the context of a queue pair or an address vector describes it.
 
-    `source` is the index of the source MAC address, or the path bits of the source LID; `mac` or
-    `lid` is the destination. `gid_index` is the own GID, `gid` the peer's; InfiniBand has both
-    only where there is a `global_route`. `vlan_index` is the place of the VLAN in the port's
-    table, or `tag` the tag itself, `NO_VLAN` for none; a VLAN of the table has the `priority`.
-    `roce` is the version of RoCE, 0 for that of the own GID.
+    `source` is the index of the source in the tables of the port's face, or the path bits of the
+    source LID; `mac` or `lid` is the destination. `gid_index` is the own GID, `gid` the peer's;
+    InfiniBand has both only where there is a `global_route`. A VLAN has the `priority`. A face may
+    derive a class with more of what names a source in its tables.
     """
 
     def __init__(self) -> None:
@@ -93,9 +83,6 @@ class Path:
         self.flow_label = 0
         self.service_level = 0
         self.priority = 0
-        self.vlan_index = -1
-        self.tag = NO_VLAN
-        self.roce = 0
 
 
 def of_tag(tag: int) -> tuple[int, int]:
@@ -103,18 +90,17 @@ def of_tag(tag: int) -> tuple[int, int]:
     return (NO_VLAN, 0) if tag == NO_VLAN else (tag & 0xFFF, tag >> 13)
 
 
-def roce_route(tables: Tables, path: Path, tag: int, roce: int) -> Route:
-    """Return the route of messages with this `path` and VLAN `tag` in this version of RoCE."""
-    vlan, level = of_tag(tag)
+def roce_route(source: Source, path: Path) -> Route:
+    """Return the route of messages with this `path` from a source."""
     return Route(
-        smac=tables.mac(path.source),
+        smac=source.mac,
         dmac=path.mac,
-        sgid=tables.gid(path.gid_index),
+        sgid=source.gid,
         dgid=path.gid,
-        vlan=vlan,
+        vlan=source.vlan,
         traffic_class=path.traffic_class,
         hop_limit=path.hop_limit,
-        service_level=level,
+        service_level=0 if source.vlan == NO_VLAN else path.priority,
         flow_label=path.flow_label,
-        roce=roce,
+        roce=source.version,
     )

@@ -301,12 +301,12 @@ def test_reset_forgets_the_rules(rings: Rings) -> None:
     rings.node.command(Opcode.CLOSE_HCA)
     status, _ = rings.node.try_command(Opcode.QP_FLOW_STEERING_DETACH, number)
     assert status == Status.BAD_SYS_STATE
-    assert rings.node.port.rules.find(int.from_bytes(rings.mac, "big")) is None
+    assert rings.node.tables.rules.find(int.from_bytes(rings.mac, "big")) is None
 
 
 def test_rules_of_infiniband_cost_frames_nothing(rings: Rings) -> None:
     """Rules by address keep being looked up by the first six bytes alone."""
-    table = rings.node.port.rules
+    table = rings.node.tables.rules
     rings.node.attach(FIRST, to(rings.mac))
     number = rings.node.attach(SECOND, infiniband(qpn=5, qpn_mask=0xFFFFFF), priority=USER)
     assert table.depth == BY_ADDRESS

@@ -146,17 +146,18 @@ def test_nothing_passes_an_active_port_for_a_while(lab: Lab) -> None:
 
 
 def test_a_gid_vanishes_and_comes_back(lab: Lab) -> None:
-    port = lab.pair.a.hca.adapter.ports[0]
-    before = list(port.tables.gids)
+    port, tables = lab.pair.a.port, lab.pair.a.tables
+    before = list(tables.gids)
     index = next(at for at, gid in enumerate(before) if gid != NO_GID)
     lab.arm(f"gid-vanishes index={index}")
-    assert port.tables.gids[index] == NO_GID
+    assert tables.gids[index] == NO_GID
     assert lab.commands.execute("disarm a") == ["ok"]
-    assert list(port.tables.gids) == before
+    assert list(tables.gids) == before
     lab.arm(f"gid-vanishes index={index}")
-    port.set_gids([])
+    tables.gids = []
+    port.sources_changed()
     assert lab.commands.execute("disarm a") == ["ok"]
-    assert list(port.tables.gids) == [], "software has set the table anew"
+    assert list(tables.gids) == [], "software has set the table anew"
 
 
 def presence(lab: Lab) -> Presence:

@@ -15,7 +15,7 @@ from bluebridge.device.layout.mlx4.commands import Opcode, Status
 from bluebridge.device.layout.mlx4.contexts import ServiceType
 from bluebridge.device.layout.mlx4.steering import RULE_CONTROL, RuleHeader
 from bluebridge.device.mlx4.settings.parameters import CommandError
-from bluebridge.device.mlx4.steering import rule_of
+from bluebridge.device.mlx4.steering.rules import rule_of
 from tests.models.ethernet import (
     FIRST,
     GROUP,

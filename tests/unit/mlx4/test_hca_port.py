@@ -23,7 +23,7 @@ from bluebridge.device.layout.mlx4.capabilities import (
 from bluebridge.device.layout.mlx4.commands import Opcode, SetPort, Status
 from bluebridge.device.layout.mlx4.eqe import PORT_ACTIVE, PORT_DOWN, PORT_EQE, EventType
 from bluebridge.device.layout.mlx4.ports import ETH_STATS, MCG, ROCE_ADDRESS, SET_PORT_IB
-from bluebridge.device.rdma.ports.port import MAX_GROUP_ADDRESSES
+from bluebridge.device.mlx4.ports.port_tables import MAX_GROUP_ADDRESSES
 from tests.models.hca_commands import MAC
 from tests.models.hca_driver import Driver
 
@@ -97,7 +97,7 @@ def test_the_mac_table(driver: Driver) -> None:
     assert set_port(driver, SetPort.MAC_TABLE, table) == Status.OK
     port = driver.port
     assert port.mac_addresses == {OTHER_MAC}
-    assert (port.tables.mac(3), port.tables.mac(0), port.tables.mac(127)) == (OTHER_MAC, MAC, MAC)
+    assert tuple(map(driver.tables.mac_of, (3, 0, 127))) == (OTHER_MAC, MAC, MAC)
     set_port(driver, SetPort.MAC_TABLE, bytes(1024))
     assert driver.port.mac_addresses == {MAC}
 
@@ -106,43 +106,42 @@ def test_the_gid_table(driver: Driver) -> None:
     table = bytearray(128 * 16)
     table[2 * 16 : 4 * 16] = GIDS[0] + GIDS[1]
     assert set_port(driver, SetPort.GID_TABLE, table) == Status.OK
-    port = driver.port
-    assert (port.tables.gid(2), port.tables.gid(3)) == (GIDS[0], GIDS[1])
-    assert port.tables.gid(0) == port.tables.gid(200) == GIDS[0]
+    assert tuple(map(driver.tables.gid, (2, 3))) == (GIDS[0], GIDS[1])
+    assert driver.tables.gid(0) == driver.tables.gid(200) == GIDS[0]
     roce = bytes(ROCE_ADDRESS.pack(gid=GIDS[1], version=2)).ljust(128 * 32, b"\0")
     assert set_port(driver, SetPort.ROCE_ADDR, roce) == Status.OK
-    assert driver.port.tables.gid(0) == GIDS[1]
+    assert driver.tables.gid(0) == GIDS[1]
 
 
 def test_the_vlan_table(driver: Driver) -> None:
     table = bytearray(512)
     table[8:12] = (1 << 31 | 100).to_bytes(4, "big")
     assert set_port(driver, SetPort.VLAN_TABLE, table) == Status.OK
-    assert [driver.port.tables.vlan(index) for index in (0, 2, 128)] == [None, 100, None]
+    assert [driver.tables.vlan(index) for index in (0, 2, 128)] == [None, 100, None]
 
 
 def test_steering(driver: Driver) -> None:
     data = SET_PORT_RQP_CALC.pack(base_qpn=0x40, log_macs=7, mcast_qpn=0x41, mcast_mode=1)
     assert set_port(driver, SetPort.RQP_CALC, data) == Status.OK
-    steering = driver.port.tables.steering
+    steering = driver.tables.receivers
     assert (steering.unicast, steering.multicast, steering.promiscuous) == (0x40, 0x41, None)
     SET_PORT_RQP_CALC.set(data, "promisc_enable", 1)
     SET_PORT_RQP_CALC.set(data, "promisc_qpn", 0x42)
     set_port(driver, SetPort.RQP_CALC, data)
-    assert driver.port.tables.steering.promiscuous == 0x42
+    assert driver.tables.receivers.promiscuous == 0x42
 
 
 def test_other_forms_of_set_port(driver: Driver) -> None:
     general = SET_PORT_GENERAL.pack(flags=7, mtu=4126)
     assert set_port(driver, SetPort.GENERAL, general) == Status.OK
-    assert driver.port.tables.mtu == 4126
+    assert driver.tables.mtu == 4126
     SET_PORT_GENERAL.set(general, "mtu", 60000)
     assert set_port(driver, SetPort.GENERAL, general) == Status.BAD_PARAM
     assert set_port(driver, SetPort.PRIO2TC, b"") == Status.OK
     assert set_port(driver, SetPort.VXLAN, b"") == Status.BAD_OP
     assert driver.try_command(Opcode.SET_PORT, b"", 1, 4)[0] == Status.BAD_OP
     driver.command(Opcode.SET_PORT, bytes(SET_PORT_IB.pack(capabilities=0x10000)), 1)
-    assert driver.port.tables.capabilities == 0x10000
+    assert driver.tables.capabilities == 0x10000
 
 
 def test_filters(driver: Driver) -> None:
@@ -151,7 +150,7 @@ def test_filters(driver: Driver) -> None:
     driver.command(Opcode.SET_MCAST_FLTR, 1 << 63 | 0xFFFFFFFFFFFF, 1)
     driver.command(Opcode.SET_MCAST_FLTR, group, 1)
     driver.command(Opcode.SET_MCAST_FLTR, 0, 1, 2)
-    tables = driver.port.tables
+    tables = driver.tables
     assert tables.multicast_filter == {b"\xff" * 6, group.to_bytes(6, "big")}
     assert tables.multicast_filter_on
     driver.command(Opcode.SET_VLAN_FLTR, bytes(511) + b"\1", 1)
