@@ -32,6 +32,8 @@ EVERYTHING: Final = (1 << 64) - 1
 NOWHERE: Final = (1 << 64) - 1
 """Address of a page that is absent: software has lent no memory for it now."""
 
+_NO_PARTS: Final[Sequence[Part]] = ()
+
 
 def pieces_of(pages: array[int], size: int) -> tuple[array[int], array[int]]:
     """Return two arrays: where pieces begin in a region of these pages, and their addresses.
@@ -90,9 +92,6 @@ class Part(NamedTuple):
     key: int
     address: int
     length: int
-
-
-_NO_PARTS: Final[Sequence[Part]] = ()
 
 
 def _no_pieces() -> array[int]:

@@ -11,9 +11,17 @@ from bluebridge.device.layout.net.ethernet import BROADCAST, VLAN_TAG_TYPES
 from bluebridge.device.layout.net.roce import Syndrome
 from bluebridge.device.rdma.vocabulary import CompletionStatus
 
+_KIND_OF_SYNDROME: Final = 0x60
+_TYPE_OFFSET: Final = 12
+_TAG_OFFSET: Final = 14
+_PRIORITY_SHIFT: Final = 5
+NO_VLAN_CLASS: Final = 8
+STAT_CLASSES: Final = 9
+"""Number of classes that frames are counted in: priorities, and frames without a VLAN tag."""
+
 
 class Trouble(Enum):
-    """What went wrong with a work request or a packet; each face has names and counters for it.
+    """A thing that went wrong with a work request or a packet; each face has a counter for it.
 
     Those of sends and receives are completions in error.
     """
@@ -43,7 +51,6 @@ class Trouble(Enum):
     DUPLICATE_CAME = auto()
 
 
-_KIND_OF_SYNDROME: Final = 0x60
 _SENDS: Final = {
     int(CompletionStatus.LOCAL_LENGTH_ERR): Trouble.SEND_LENGTH,
     int(CompletionStatus.LOCAL_QP_OP_ERR): Trouble.SEND_OPERATION,
@@ -68,13 +75,6 @@ _REFUSALS: Final = {
     int(Syndrome.NAK_INVALID_REQUEST): Trouble.INVALID_REQUEST_NAK_SENT,
     int(Syndrome.NAK_REMOTE_ACCESS): Trouble.REMOTE_ACCESS_NAK_SENT,
 }
-
-_TYPE_OFFSET: Final = 12
-_TAG_OFFSET: Final = 14
-_PRIORITY_SHIFT: Final = 5
-NO_VLAN_CLASS: Final = 8
-STAT_CLASSES: Final = 9
-"""Number of classes that frames are counted in: priorities, and frames without a VLAN tag."""
 
 
 class Diagnostics:
