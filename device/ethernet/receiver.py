@@ -1,4 +1,4 @@
-"""The receiving of Ethernet frames: whom steering gives them to, checksum verdicts, rings.
+"""The receiving of Ethernet frames: whom steering gives them to, tags, rings.
 
 Linux `en_rx.c: mlx4_en_process_rx_cq`.
 """
@@ -12,7 +12,7 @@ from typing import Final
 from bluebridge.device import pieces
 from bluebridge.device.fabric.messages import Frames, Train
 from bluebridge.device.frames.frame import FrameHeaders
-from bluebridge.device.frames.receiving import IS_IPV4, IS_IPV6, TAG_SIZE, TrainForms, findings
+from bluebridge.device.frames.receiving import TrainForms
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.net.ethernet import (
@@ -25,7 +25,7 @@ from bluebridge.device.pci.bus import DmaError, Run
 from bluebridge.device.rdma.memory.region import AccessError
 from bluebridge.device.rdma.memory.scatter_gather import WRITE, note_runs
 from bluebridge.device.rdma.pairs.queue_pair import QueuePair
-from bluebridge.device.rdma.pairs.queues import CUSTOMER_TAG, NO_TAG, SERVICE_TAG, Verdict
+from bluebridge.device.rdma.pairs.queues import CUSTOMER_TAG, NO_TAG, SERVICE_TAG, Received
 from bluebridge.device.rdma.ports.port import Port
 from bluebridge.device.rdma.ports.steering import Delivery, Steering
 from bluebridge.device.rdma.vocabulary import RECEIVING, CompletionStatus
@@ -38,31 +38,30 @@ _TYPE_OFFSET: Final = 12
 _ROCE: Final = ETHERTYPE_ROCE.to_bytes(2, "big")
 _MAC_CONTROL: Final = ETHERTYPE_MAC_CONTROL.to_bytes(2, "big")
 _TAG_KINDS: Final = dict(zip(VLAN_TAG_TYPES, (CUSTOMER_TAG, SERVICE_TAG), strict=True))
-_ANY_IP: Final = IS_IPV4 | IS_IPV6
 
 
 class Batch:
-    """Frames for the ring of `qp`, with the verdicts for their completions."""
+    """Frames for the ring of `qp`, with what completions tell of them."""
 
-    __slots__ = ("_frames", "_verdicts", "qp")
+    __slots__ = ("_frames", "_received", "qp")
 
     def __init__(self, qp: QueuePair) -> None:
         self.qp = qp
         self._frames: list[bytes] = []
-        self._verdicts: list[Verdict] = []
+        self._received: list[Received] = []
 
     def __len__(self) -> int:
         return len(self._frames)
 
-    def add(self, frames: list[bytes], verdict: Verdict) -> None:
+    def add(self, frames: list[bytes], received: Received) -> None:
         """Append frames of one flow."""
         self._frames += frames
-        self._verdicts += [verdict] * len(frames)
+        self._received += [received] * len(frames)
 
     def append(self, other: Batch, room: int) -> int:
         """Append another batch of the ring while there is room; returns how many were left."""
         self._frames += other._frames[:room]
-        self._verdicts += other._verdicts[:room]
+        self._received += other._received[:room]
         return max(0, len(other) - room)
 
     def deliver(self) -> int:
@@ -75,13 +74,13 @@ class Batch:
         start = lost = 0
         while start < len(pairs):
             end = start + self._store(pairs[start:])
-            self.qp.completions.complete_frames(pairs[start:end], self._verdicts[start:end])
+            self.qp.completions.complete_frames(pairs[start:end], self._received[start:end])
             start = end
             if start < len(pairs):
                 refused = self._refuse(pairs[start:])
                 start += refused
                 lost += refused
-        del self._frames[:start], self._verdicts[:start]
+        del self._frames[:start], self._received[:start]
         return lost
 
     def _take(self, count: int) -> list[ReceiveWork]:
@@ -219,13 +218,11 @@ class FrameReceiver:
             batch = batches[number] = Batch(qp)
         kind, tag = _tag(first)
         strip = kind != NO_TAG and qp.strip_vlan
-        frames = forms.frames(strip, qp.keep_fcs)
-        if not strip and kind != CUSTOMER_TAG:  # a customer's tag is told of even where it stays
-            kind, tag = NO_TAG, 0
-        found, checksum = findings(first, headers, train.good)
-        if headers.network != (HEADER_SIZE if kind == NO_TAG else HEADER_SIZE + TAG_SIZE):
-            found &= ~_ANY_IP  # more tags than software expects
-        batch.add(frames, (kind, tag, found, checksum, delivery.hash, arrived))
+        _, hashed, hash_type, mark = delivery
+        received = Received(
+            first, headers, train.good, kind, tag, strip, hashed, hash_type, mark, arrived
+        )
+        batch.add(forms.frames(strip, qp.keep_fcs), received)
 
     def _receiving(self, number: int) -> QueuePair | None:
         """Return the queue pair with that number if its state lets it receive, else None."""

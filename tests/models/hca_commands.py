@@ -55,7 +55,7 @@ class CommandDriver:
 
     @property
     def tables(self) -> PortTables:
-        """What software has programmed into it."""
+        """The tables that software has programmed into it."""
         return self.adapter.tables[0]
 
     def read32(self, offset: int, bar: int = 0) -> int:

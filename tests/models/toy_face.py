@@ -30,10 +30,10 @@ from bluebridge.device.rdma.pairs.queue_pair import QueuePair
 from bluebridge.device.rdma.pairs.queues import (
     Completions,
     OwnReceiveQueue,
+    Received,
     SendQueue,
     SharedReceiveQueue,
     SharedReceiveQueues,
-    Verdict,
 )
 from bluebridge.device.rdma.ports.counters import InterfaceCounter
 from bluebridge.device.rdma.ports.face import PortEvents
@@ -102,10 +102,10 @@ class ToyCompletions(Completions):
         self._write(index, 0, len(message.payload))
 
     def complete_frames(
-        self, receives: Sequence[tuple[ReceiveWork, bytes]], verdicts: Sequence[Verdict]
+        self, receives: Sequence[tuple[ReceiveWork, bytes]], received: Sequence[Received]
     ) -> None:
-        for work, frame in receives:
-            self._write(work.index, 0, len(frame))
+        for (work, frame), known in zip(receives, received, strict=True):
+            self._write(work.index, known.mark << 8, len(frame))
 
     def fail_receive(self, index: int, status: CompletionStatus, cqn: int = -1) -> None:
         self._write(index, status, 0)

@@ -9,10 +9,10 @@ from typing import Final
 
 from bluebridge.device.fabric.addresses import LinkLayer
 from bluebridge.device.fabric.messages import Datagram
-from bluebridge.device.frames.receiving import L4_GOOD
+from bluebridge.device.frames.receiving import IS_IPV4, IS_IPV6, L4_GOOD, TAG_SIZE, findings
 from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.mlx4.cqe import GRH_PRESENT, IS_SEND_BIT, L4_CHECKED, OPCODE_ERROR
-from bluebridge.device.layout.net.ethernet import NO_VLAN
+from bluebridge.device.layout.net.ethernet import HEADER_SIZE, NO_VLAN
 from bluebridge.device.layout.net.roce import GRH_SIZE, Op
 from bluebridge.device.mlx4.armed_faults import ArmedFaults
 from bluebridge.device.mlx4.rings.clock import stamped
@@ -27,7 +27,7 @@ from bluebridge.device.mlx4.words import (
     VENDOR_SYNDROMES,
 )
 from bluebridge.device.pci.bus import HostBus
-from bluebridge.device.rdma.pairs.queues import Completions, Verdict
+from bluebridge.device.rdma.pairs.queues import CUSTOMER_TAG, NO_TAG, Completions, Received
 from bluebridge.device.rdma.vocabulary import AsyncEvent, CompletionStatus
 from bluebridge.device.rdma.work import ReceiveWork
 
@@ -40,6 +40,7 @@ _FINDINGS: Final = Struct(">HxB")
 """Layout behind the sender's LID: status bits, and how far the L4 checksum was checked."""
 VLAN_PRESENT: Final = 1 << 29
 SERVICE_VLAN_PRESENT: Final = 1 << 30
+_ANY_IP: Final = IS_IPV4 | IS_IPV6
 _TAG_BITS: Final = (0, VLAN_PRESENT, SERVICE_VLAN_PRESENT)
 _GRH_PRESENT: Final = int(GRH_PRESENT)
 _L4_CHECKED: Final = int(L4_CHECKED)
@@ -160,12 +161,12 @@ class CompletionWriter(Completions):
         self._post(self._recv_cqn, cqe, message.solicited)
 
     def complete_frames(
-        self, receives: Sequence[tuple[ReceiveWork, bytes]], verdicts: Sequence[Verdict]
+        self, receives: Sequence[tuple[ReceiveWork, bytes]], received: Sequence[Received]
     ) -> None:
         entries: list[bytes] = []
-        for (work, frame), verdict in zip(receives, verdicts, strict=True):
-            entries.append(frame_cqe(self._qpn, work.index, len(frame), verdict))
-        self._post_many(self._recv_cqn, entries, [verdict[-1] for verdict in verdicts])
+        for (work, frame), known in zip(receives, received, strict=True):
+            entries.append(frame_cqe(self._qpn, work.index, len(frame), known))
+        self._post_many(self._recv_cqn, entries, [known.arrived for known in received])
 
     def fail_receive(self, index: int, status: CompletionStatus, cqn: int = -1) -> None:
         self.diagnostics.receive_failed(status)
@@ -255,12 +256,15 @@ class CompletionWriter(Completions):
         self._bus.tell(Fact.NO_CQ, qpn=self._qpn, cqn=cqn)
 
 
-def frame_cqe(qpn: int, index: int, length: int, verdict: Verdict) -> bytes:
+def frame_cqe(qpn: int, index: int, length: int, received: Received) -> bytes:
     """Return the completion entry of an Ethernet frame of `length` bytes."""
-    kind, tag, found, checksum, rss_hash, _ = verdict
+    kind, tag = received.tag_kind, received.tag
+    if not received.stripped and kind != CUSTOMER_TAG:
+        kind, tag = NO_TAG, 0  # a customer's tag is told of even where it stays
+    found, checksum = received.words or _words(received, kind)
     return FRAME_CQE.pack(
         _TAG_BITS[kind] | qpn,
-        rss_hash,
+        received.hash,
         tag,
         FRAME_STATUSES[found],
         0,
@@ -270,3 +274,13 @@ def frame_cqe(qpn: int, index: int, length: int, verdict: Verdict) -> bytes:
         checksum,
         1,
     )
+
+
+def _words(received: Received, kind: int) -> tuple[int, int]:
+    """Return findings and checksum of frames whose completions tell of a tag of this kind."""
+    headers = received.headers
+    found, checksum = findings(received.frame, headers, received.good)
+    if headers.network != (HEADER_SIZE if kind == NO_TAG else HEADER_SIZE + TAG_SIZE):
+        found &= ~_ANY_IP  # more tags than software expects
+    received.words = found, checksum
+    return found, checksum

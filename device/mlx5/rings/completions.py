@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from struct import Struct
 from time import monotonic_ns
-from typing import Final, NamedTuple
+from typing import Final
 
 from bluebridge.device.fabric.addresses import LinkLayer
 from bluebridge.device.fabric.messages import Datagram
@@ -17,7 +17,7 @@ from bluebridge.device.mlx5.rings.completion_queues import CompletionQueues
 from bluebridge.device.mlx5.rings.event_queues import EventQueues
 from bluebridge.device.mlx5.rings.work_requests import OPCODES
 from bluebridge.device.pci.bus import HostBus
-from bluebridge.device.rdma.pairs.queues import Completions, Verdict
+from bluebridge.device.rdma.pairs.queues import Completions, Received
 from bluebridge.device.rdma.vocabulary import AsyncEvent, CompletionStatus
 from bluebridge.device.rdma.work import ReceiveWork
 
@@ -40,23 +40,6 @@ _EVENTS: Final = {
 }
 RQ_EVENT, SQ_EVENT = 1, 2
 """Kinds of queues in events about them."""
-
-
-class Found(NamedTuple):
-    """What the adapter found out about a frame, as bytes of its completion.
-
-    `checked` are the parts that are right (`Checked`), `headers` which there are, `hashed` those
-    that were hashed; `mark` is the tag of the flow entry that the frame matched.
-    """
-
-    checked: int
-    headers: int
-    hashed: int
-    mark: int
-
-    def packed(self) -> int:
-        """Return all of it as the one number that a `Verdict` has for it."""
-        return self.checked | self.headers << 8 | self.hashed << 16 | self.mark << 24
 
 
 class FrameCompletions(Completions):
@@ -134,11 +117,11 @@ class FrameCompletions(Completions):
         """Do nothing: these queues have frames only."""
 
     def complete_frames(
-        self, receives: Sequence[tuple[ReceiveWork, bytes]], verdicts: Sequence[Verdict]
+        self, receives: Sequence[tuple[ReceiveWork, bytes]], received: Sequence[Received]
     ) -> None:
         entries = [
-            frame_cqe(work.index, len(frame), verdict)
-            for (work, frame), verdict in zip(receives, verdicts, strict=True)
+            frame_cqe(work.index, len(frame), known)
+            for (work, frame), known in zip(receives, received, strict=True)
         ]
         self._post_many(entries)
 
@@ -186,19 +169,22 @@ class FrameCompletions(Completions):
         self.lost()
 
 
-def frame_cqe(index: int, length: int, verdict: Verdict) -> bytes:
-    """Return the completion entry of a frame of `length` bytes; see `Found` for its findings."""
-    tagged, tag, found, checksum, hashed, arrived = verdict
+def frame_cqe(index: int, length: int, received: Received) -> bytes:
+    """Return the completion entry of a frame of `length` bytes.
+
+    The words of `received` are what is right (`Checked`) with the headers above it, and the sum.
+    """
+    found, checksum = received.words or (0, 0)
     return FRAME_CQE.pack(
-        hashed,
-        found >> 16 & 0xFF,
+        received.hash,
+        received.hash_type,
         checksum,
         found & 0xFF,
-        (found >> 8 & 0xFF) | tagged,
-        tag,
+        (found >> 8 & 0xFF) | received.stripped,
+        received.tag if received.stripped else 0,
         length,
-        arrived,
-        found >> 24,
+        received.arrived,
+        received.mark,
         index & 0xFFFF,
         _FRAME,
     )

@@ -27,11 +27,11 @@ from bluebridge.device.layout.net.ethernet import (
     ETHERTYPE_VLAN,
     HEADER_SIZE,
 )
-from bluebridge.device.mlx5.rings.completions import Found
 from bluebridge.device.mlx5.rings.frame_queues import ReceiveQueueObject
 from bluebridge.device.mlx5.steering.matching import number_of
 from bluebridge.device.mlx5.steering.spreading import Tir
 from bluebridge.device.mlx5.steering.tables import FlowTables, Target
+from bluebridge.device.rdma.pairs.queues import CUSTOMER_TAG, NO_TAG, Received
 from bluebridge.device.rdma.ports.port import Port
 from bluebridge.device.rdma.vocabulary import RECEIVING
 
@@ -127,16 +127,18 @@ class FrameSteering:
             batch = batches[choice.rqn] = Batch(queue)
         strip = queue.strip_vlan and first[_TYPE_AT:HEADER_SIZE] == _VLAN
         tag = int.from_bytes(first[HEADER_SIZE : HEADER_SIZE + 2], "big") if strip else 0
-        known: dict[int, tuple[int, int]] = {}  # frames of one length have one sum
+        kind = CUSTOMER_TAG if strip else NO_TAG
+        known: dict[int, Received] = {}  # frames of one length have one sum
         for frame, form in zip(train.frames, forms.frames(strip, queue.keep_fcs), strict=True):
             told = known.get(len(frame))
             if told is None or not train.good:
                 own_headers = headers if frame is first else FrameHeaders(frame)
-                found, checksum = findings(frame, own_headers, train.good)
-                checked, kinds = found & 0xFF, found >> 8
-                marked = Found(checked, kinds, choice.hashed, target.tag).packed()
-                told = known[len(frame)] = marked, checksum
-            batch.add([form], (int(strip), tag, told[0], told[1], choice.value, arrived))
+                told = known[len(frame)] = Received(
+                    frame, own_headers, train.good, kind, tag, strip,
+                    choice.value, choice.hashed, target.tag, arrived,
+                )  # fmt: skip
+                told.words = findings(frame, own_headers, train.good)
+            batch.add([form], told)
         return 1
 
 

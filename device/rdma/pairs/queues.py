@@ -7,17 +7,54 @@ from collections.abc import Callable, Sequence
 
 from bluebridge.device.fabric.addresses import LinkLayer
 from bluebridge.device.fabric.messages import Datagram
+from bluebridge.device.frames.frame import FrameHeaders
 from bluebridge.device.layout.net.roce import Op
 from bluebridge.device.rdma.ports.counters import Diagnostics
 from bluebridge.device.rdma.vocabulary import AsyncEvent, CompletionStatus
 from bluebridge.device.rdma.work import ReceiveWork
 
-Verdict = tuple[int, int, int, int, int, int]
-"""Words of a completion about a frame: kind of the tag that was stripped (`NO_TAG`, `CUSTOMER_TAG`,
-`SERVICE_TAG`) and the tag, findings and checksum (`frames.receiving`), RSS hash, and the
-monotonic time of arrival in ns."""
-
 NO_TAG, CUSTOMER_TAG, SERVICE_TAG = range(3)
+
+
+class Received:
+    """One or more frames of a flow, as a face needs them for the words of their completions.
+
+    `frame` is the first one as it came, with its `headers`; `good` says that the sending adapter
+    computed the checksums itself. `tag_kind` (`NO_TAG`, `CUSTOMER_TAG`, `SERVICE_TAG`) and `tag`
+    are those of the outermost VLAN tag, which was `stripped` or stays. `hash`, `hash_type` and
+    `mark` are those of the steering's `Delivery`, `arrived` is the monotonic time in ns. A face
+    keeps in `words` its findings and a checksum, once it has made them.
+    """
+
+    __slots__ = (
+        "arrived", "frame", "good", "hash", "hash_type", "headers", "mark", "stripped", "tag",
+        "tag_kind", "words",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        frame: bytes,
+        headers: FrameHeaders,
+        good: bool,
+        tag_kind: int,
+        tag: int,
+        stripped: bool,
+        hashed: int,
+        hash_type: int,
+        mark: int,
+        arrived: int,
+    ) -> None:
+        self.frame = frame
+        self.headers = headers
+        self.good = good
+        self.tag_kind = tag_kind
+        self.tag = tag
+        self.stripped = stripped
+        self.hash = hashed
+        self.hash_type = hash_type
+        self.mark = mark
+        self.arrived = arrived
+        self.words: tuple[int, int] | None = None
 
 
 class SendQueue(ABC):
@@ -145,7 +182,7 @@ class Completions(ABC):
 
     @abstractmethod
     def complete_frames(
-        self, receives: Sequence[tuple[ReceiveWork, bytes]], verdicts: Sequence[Verdict]
+        self, receives: Sequence[tuple[ReceiveWork, bytes]], received: Sequence[Received]
     ) -> None:
         """Complete the receives of Ethernet frames, in order, with at most one event for all."""
 
