@@ -27,7 +27,7 @@ from bluebridge.host_tools.errors import UsageError
 from tests.fuzz.steps import BytesLeft
 from tests.models import capture_traffic
 from tests.models.tlp_reader import read_transactions
-from tests.world.packets import MTU, READABLE, Link, Weather, request_of
+from tests.world.connection import MTU, READABLE, Link, Weather, request_of
 
 MOST_MEMORY = 64 << 20
 LONGEST_MESSAGE = 1 << 16

@@ -9,7 +9,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable
 
-from tests.world import packets
+from tests.world import connection
 from tests.world.ntrdma import survival
 from tests.world.ntrdma import world as ntrdma
 from tests.world.rtrs import world as rtrs
@@ -20,7 +20,7 @@ Run = Callable[..., Counter[str]]
 
 WORLDS: dict[str, Run] = {
     "ntrdma": ntrdma.replay,
-    "packets": packets.replay,
+    "connection": connection.replay,
     "rtrs": rtrs.replay,
     "survival": survival.replay,
     "verbs": verbs.replay,

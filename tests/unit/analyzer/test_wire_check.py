@@ -33,7 +33,7 @@ from bluebridge.host_tools.analyzer.wire_check.causes import Cause, Causes
 from bluebridge.host_tools.analyzer.wire_check.checker import Checker
 from bluebridge.host_tools.analyzer.wire_check.rules import TOLERATED, Rule, Seen, tolerance
 from bluebridge.host_tools.cli import main
-from tests.world.packets import CALM, MTU, READABLE, Link, lost_once, request_of, run
+from tests.world.connection import CALM, MTU, READABLE, Link, lost_once, request_of, run
 
 TIMEOUT = round(ack_timeout_us(Limits().timeout) * 1000)
 ANSWERED = (Cause.NAK, Cause.RNR, Cause.IMPLIED)

@@ -16,7 +16,7 @@ from tests.models.faulty_pair import Links
 from tests.models.long_messages import LongPair
 from tests.models.rdma_node import Pair, SendOpcode, inline
 from tests.world import seeds
-from tests.world.packets import (
+from tests.world.connection import (
     CALM,
     MTU,
     READABLE,
@@ -24,6 +24,7 @@ from tests.world.packets import (
     Remote,
     Weather,
     lost_once,
+    replay,
     request_of,
     run,
 )
@@ -34,10 +35,14 @@ SEEDS = 1000
 @pytest.mark.worlds
 @pytest.mark.parametrize("first", range(0, SEEDS, SEEDS // 4))
 def test_weather(first: int) -> None:
-    """The promises of verbs hold whatever happens to frames; the ICRC catches most damage."""
+    """The promises of verbs hold whatever happens to frames; the ICRC catches most damage.
+
+    They hold for messages and their parts, too.
+    """
     some = range(first, first + SEEDS // 4)
-    caught = seeds.each("packets", lambda seed: run(seed).icrc_errors, some)
-    assert sum(caught) > len(caught)
+    happened = seeds.each("connection", replay, some)
+    assert sum(each["of them found by the ICRC"] for each in happened) > len(happened)
+    assert all(each["messages"] for each in happened)
 
 
 def test_icrc_by_scapy() -> None:

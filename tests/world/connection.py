@@ -1,14 +1,18 @@
-"""Two ends of a reliable connection on one virtual clock, with seeded weather on every frame."""
+"""Two ends of a reliable connection on one virtual clock, with seeded weather on all they send.
+
+Units are packets in frames, or messages and parts of them: one world, with either network.
+"""
 
 from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
-from bluebridge.device.fabric.messages import Request
+from bluebridge.device.fabric.messages import Part, Request, Response, Route
 from bluebridge.device.layout.buslog import What
 from bluebridge.device.layout.net.ethernet import NO_VLAN
 from bluebridge.device.layout.net.roce import (
@@ -35,6 +39,7 @@ from bluebridge.device.rdma.work import SendWork
 from tests.world.clock import Clock
 
 MTU = 256
+NOWHERE = Route(b"", b"", b"", b"")
 BURST = 2
 PAUSE = 1e-4
 """Most seconds between two bursts of answers."""
@@ -90,7 +95,10 @@ class Remote:
         """Nothing counts these here."""
 
     def check_end(self, request: Request, end: int) -> None:
-        assert request.rkey == KEY and end <= READABLE
+        if request.op is Op.READ:
+            self._check_key(request.rkey)
+        else:
+            assert request.rkey == KEY and end <= READABLE
 
     def write(self, request: Request, *, notifies: bool) -> bool:
         va, data = request.remote_address, b"".join(request.payload)
@@ -103,7 +111,7 @@ class Remote:
 
     def read(self, request: Request, offset: int, length: int) -> list[memoryview]:
         va = request.remote_address + offset
-        assert va >= READABLE and va + length <= ATOMIC_WORDS and length <= BURST * MTU
+        assert va >= READABLE and va + length <= ATOMIC_WORDS and length <= request.packets * MTU
         self._check_key(request.rkey)
         return [memoryview(bytes(self.memory[va : va + length]))]
 
@@ -150,55 +158,34 @@ class Weather:
 CALM = Weather(0, 0, 0, 0)
 
 
-class Link:
+class Connection:
     """The two ends; `results` are what each read or atomic brought; all ended at `ended`.
 
-    `times` are those of `frames`, `expired` the places in `frames` at which the requester had
-    waited for an answer in vain.
+    Networks derive from it: how a unit goes out, and what is `refused` of what came.
     """
 
+    refused = corrupted = 0
+
     def __init__(
-        self, seed: int, weather: Weather | None = None, limits: Limits | None = None
+        self, seed: int, responder_mtu: int, weather: Weather | None, limits: Limits
     ) -> None:
         self.random = random.Random(seed)
         self.weather = weather or Weather()
         self.clock = Clock()
         self.ended = 0.0
         self._timer = 0
-        self._answering = False
         first = (PSN_MASK - seed % 40) & PSN_MASK  # PSNs wrap in most runs
         self.remote = Remote()
-        part = (1, 3, 32)[seed % 3]
-        limits = limits or Limits(mtu=MTU, window=32, reads=4, part=part)
         self.requester = Requester(limits, first)
-        self.responder = Responder(MTU, first, self.remote, depth=4)
-        self.readers = PacketReader(), PacketReader()
+        self.responder = Responder(responder_mtu, first, self.remote, depth=4)
         self.completed: list[tuple[int, CompletionStatus | None]] = []
         self.results: dict[int, bytearray] = {}
-        self.frames: list[bytes] = []
-        self.times: list[float] = []
-        self.expired: list[int] = []
-        self.sent: list[TransportPacket] = []
-        self.corrupted = 0
         self.when_complete: Callable[[SendWork], None] = lambda request: None
-        self.most_in_air = self._in_air = self.longest_run = 0
-        self._together: list[bytes] = []
+        self.most_in_air = self._in_air = 0
 
-    # memory of the requester's side
-
-    def load(self, request: SendWork, offset: int, length: int) -> bytes:
-        return message_bytes(request)[offset : offset + length]
-
-    def store(self, request: SendWork, packet: TransportPacket) -> bool:
-        data = data_of(self.requester, request, packet)
-        if data is None:
-            return False
-        offset = (packet.psn - request.psn & PSN_MASK) * MTU
-        room = self.results.setdefault(request.index, bytearray(request.length))
-        room[offset : offset + len(data)] = data
-        return True
-
-    # ends
+    def _send_unit(self, request: SendWork, data: bytes) -> None:
+        """Send the unit that the requester gave out."""
+        raise NotImplementedError
 
     def post(self, request: SendWork) -> None:
         self.requester.post(request)
@@ -207,14 +194,9 @@ class Link:
     def _act(self) -> None:
         requester = self.requester
         while (request := requester.next_unit()) is not None:
-            payload = b""
-            if not request.returns_data:
-                offset = requester.index * MTU
-                length = min(requester.packets * MTU, request.length - offset)
-                payload = self.load(request, offset, length)
-            packets = _apart(packets_of(requester, request, payload))
-            self.sent += packets
-            self._send(packets, to_responder=True)
+            offset, length = self._stretch(request)
+            data = b"" if request.returns_data else message_bytes(request)[offset:][:length]
+            self._send_unit(request, data)
         while requester.done:
             request = requester.done.popleft()
             status = CompletionStatus(request.status) if request.status else None
@@ -227,12 +209,61 @@ class Link:
             if seconds != STOP:
                 self.clock.after(seconds, partial(self._expired, self._timer))
 
+    def _stretch(self, request: SendWork) -> tuple[int, int]:
+        """Offset and length of the unit that was given out."""
+        offset = self.requester.index * MTU
+        return offset, min(self.requester.packets * MTU, request.length - offset)
+
     def _expired(self, timer: int) -> None:
         if timer == self._timer:
-            if self.requester.state is Sending.OPEN:
-                self.expired.append(len(self.frames))
             self.requester.expired()
             self._act()
+
+    def _keep(self, request: SendWork, offset: int, data: bytes) -> None:
+        room = self.results.setdefault(request.index, bytearray(request.length))
+        room[offset : offset + len(data)] = data
+
+    def _fates(self) -> Iterator[float]:
+        """How late each copy of what is sent arrives; 0 for one that is on time."""
+        weather, chance = self.weather, self.random.random
+        for _ in range(2 if chance() < weather.duplicate else 1):
+            if chance() >= weather.drop:
+                self._in_air += 1
+                self.most_in_air = max(self.most_in_air, self._in_air)
+                yield chance() * 1e-3 if chance() < weather.delay else 0.0
+
+
+class Link(Connection):
+    """A connection by packets.
+
+    `times` are those of `frames`, `expired` the places in `frames` at which the requester had
+    waited for an answer in vain.
+    """
+
+    def __init__(
+        self, seed: int, weather: Weather | None = None, limits: Limits | None = None
+    ) -> None:
+        part = (1, 3, 32)[seed % 3]
+        limits = limits or Limits(mtu=MTU, window=32, reads=4, part=part)
+        super().__init__(seed, MTU, weather, limits)
+        self._answering = False
+        self.readers = PacketReader(), PacketReader()
+        self.frames: list[bytes] = []
+        self.times: list[float] = []
+        self.expired: list[int] = []
+        self.sent: list[TransportPacket] = []
+        self.longest_run = 0
+        self._together: list[bytes] = []
+
+    def _send_unit(self, request: SendWork, data: bytes) -> None:
+        packets = _apart(packets_of(self.requester, request, data))
+        self.sent += packets
+        self._send(packets, to_responder=True)
+
+    def _expired(self, timer: int) -> None:
+        if timer == self._timer and self.requester.state is Sending.OPEN:
+            self.expired.append(len(self.frames))
+        super()._expired(timer)
 
     def _answer(self) -> None:
         self._answering = False
@@ -258,18 +289,12 @@ class Link:
         frame = carried(addresses, write_transport(packet, 0x4A, DEFAULT_PKEY)).data
         self.frames.append(frame)
         self.times.append(self.clock.now)
-        weather, chance = self.weather, self.random.random
-        for _ in range(2 if chance() < weather.duplicate else 1):
-            if chance() < weather.drop:
-                continue
+        for late in self._fates():
             sent = frame
-            if chance() < weather.corrupt:
+            if self.random.random() < self.weather.corrupt:
                 sent, self.corrupted = self._damaged(frame), self.corrupted + 1
-            self._in_air += 1
-            self.most_in_air = max(self.most_in_air, self._in_air)
-            if chance() < weather.delay:
-                late = 1e-5 + chance() * 1e-3
-                self.clock.after(late, partial(self._arrive, [sent], to_responder))
+            if late:
+                self.clock.after(1e-5 + late, partial(self._arrive, [sent], to_responder))
             else:
                 self._together.append(sent)
 
@@ -320,13 +345,15 @@ class Link:
         request = requester.receive(packet.psn, 1, packet.syndrome, brings=brings)
         if request is None:
             return
-        if self.store(request, packet):
-            requester.stored(1 + len(packet.more))
-        else:
+        data = data_of(requester, request, packet)
+        if data is None:
             requester.fail(CompletionStatus.BAD_RESP_ERR)
+        else:
+            self._keep(request, ((packet.psn - request.psn) & PSN_MASK) * MTU, data)
+            requester.stored(1 + len(packet.more))
 
     @property
-    def refused(self) -> int:
+    def refused(self) -> int:  # type: ignore[override]
         """Frames that either end did not take for a packet."""
         return sum(sum(reader.refused.values()) for reader in self.readers)
 
@@ -334,6 +361,85 @@ class Link:
     def icrc_errors(self) -> int:
         """Frames that only the ICRC told apart from a packet."""
         return sum(reader.refused[Reason.ICRC] for reader in self.readers)
+
+
+class MessageLink(Connection):
+    """A connection by messages; those of more than 1,000 bytes go in parts of some packets.
+
+    `carried` counts what was sent.
+    """
+
+    def __init__(self, seed: int) -> None:
+        limits = Limits(mtu=MTU, window=1 << 24, reads=4, packets=False, whole=1000)
+        limits.retries = 1000  # each gap costs one, and weather makes many
+        limits.part = (1, 3, 32)[seed % 3]
+        super().__init__(seed, 0, None, limits)
+        self.carried = 0
+
+    def _send_unit(self, request: SendWork, data: bytes) -> None:
+        requester, part = self.requester, None
+        offset, length = self._stretch(request)
+        if request.length > requester.limits.whole:
+            last = requester.index + requester.packets == request.packets
+            rest, begins = request.packets - requester.index, not offset or not requester.first
+            part = Part(offset, request.length, rest, begins, last)
+        unit = Request(
+            Op(request.operation),
+            NOWHERE,
+            0,
+            0,
+            (request.psn + requester.index) & PSN_MASK,
+            requester.packets,
+            length,
+            [memoryview(data)] if data else (),
+            request.remote_address + offset,
+            request.rkey,
+            request.immediate,
+            atomic=request.atomic,
+            part=part,
+        )
+        self._carry(self._ask, unit)
+
+    def _carry(self, take: Callable[[Any], None], message: Request | Response) -> None:
+        self.carried += 1
+        for late in self._fates():
+            self.clock.after(1e-5 + late, partial(take, replace(message)))
+
+    def _ask(self, request: Request) -> None:
+        self._in_air -= 1
+        self.responder.receive(request)
+        while (answer := self.responder.next_answer()) is not None:
+            done = answer.request
+            response = Response(
+                NOWHERE, 0, answer.psn, answer.syndrome, answer.msn, answer.data, answer.original
+            )
+            if done is not None:
+                response.packets, response.part = done.packets, done.part
+                response.read = answer.reads
+            self._carry(self._take_answer, response)
+
+    def _take_answer(self, response: Response) -> None:
+        self._in_air -= 1
+        requester, original = self.requester, response.atomic_original
+        if not requester.expects(response.psn):
+            return
+        brings = response.read or original is not None or len(response.payload) > 0
+        request = requester.receive(
+            response.psn, response.packets, response.syndrome, brings=brings
+        )
+        if request is not None:
+            offset, length, packets = 0, request.length, request.packets
+            if length > requester.limits.whole:
+                (offset, length), packets = self._stretch(request), requester.packets
+            data = (
+                b"".join(response.payload) if original is None else original.to_bytes(8, "little")
+            )
+            if len(data) == length:
+                self._keep(request, offset, data)
+                requester.stored(packets)
+            else:
+                requester.fail(CompletionStatus.BAD_RESP_ERR)
+        self._act()
 
 
 def _apart(runs: list[TransportPacket]) -> list[TransportPacket]:
@@ -386,14 +492,20 @@ class Expected:
                 self.arrived.append((op, b"", request.immediate))
 
 
-def run(seed: int, count: int = 14) -> Link:
+def run(seed: int) -> Link:
+    """The same by packets."""
+    link = Link(seed)
+    rage(link, seed)
+    return link
+
+
+def rage(link: Connection, seed: int, count: int = 14) -> None:
     """A run of random requests in bad weather, compared with what the verbs promise.
 
     Who has read, or has carried out an atomic, gives the key back at once, as nvme targets do, or
     tells its owner, who lets it go a moment later.
     """
     source = random.Random(seed)
-    link = Link(seed)
     requests = [random_request(number, source) for number in range(count)]
     coming = iter(requests)
     posted: list[SendWork] = []
@@ -429,7 +541,6 @@ def run(seed: int, count: int = 14) -> Link:
     assert link.results == expected.results
     assert link.refused == link.corrupted
     assert link.most_in_air < 400
-    return link
 
 
 def lost_once(link: Link, *places: int) -> None:
@@ -445,6 +556,14 @@ def lost_once(link: Link, *places: int) -> None:
 
 
 def replay(seed: int) -> Counter[str]:
-    """Run a seed; what happened in it."""
-    link = run(seed)
-    return Counter({"frames": len(link.frames), "of them damaged": link.corrupted})
+    """Run a seed over both networks; what happened in it."""
+    link, messages = run(seed), MessageLink(seed)
+    rage(messages, seed)
+    return Counter(
+        {
+            "frames": len(link.frames),
+            "damaged": link.corrupted,
+            "of them found by the ICRC": link.icrc_errors,
+            "messages": messages.carried,
+        }
+    )
