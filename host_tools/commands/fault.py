@@ -110,7 +110,7 @@ def _fatal(guest: Guest, options: argparse.Namespace, words: list[str]) -> list[
     lines = [f"guest {guest.name}: its HCA has failed until it is reset; {driver}"]
     if driver == DRIVEN:
         lines += [
-            "mlx4_core notices within 5 s and starts anew",
+            "the kernel's driver notices within seconds and starts anew",
             "a program that uses bluebridge.guest.verbs gets DeviceLost",
         ]
     return lines

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from bluebridge.device import cards
 from bluebridge.host_tools.errors import UsageError
 from bluebridge.host_tools.lab.config import LIMITS, LabConfig
 
@@ -72,10 +73,17 @@ def _cold_boot(wanted: LabConfig, *args: Any, **kwargs: Any) -> LabConfig:
 
 
 def _devices(
-    wanted: LabConfig, *names: Any, vfio: Any = None, kernel: Any = None, **others: Any
+    wanted: LabConfig,
+    *names: Any,
+    vfio: Any = None,
+    kernel: Any = None,
+    card: Any = cards.DEFAULT,
+    **others: Any,
 ) -> LabConfig:
     if others:
-        raise _MarkError(f"no argument {next(iter(others))}; there are vfio= and kernel=")
+        raise _MarkError(f"no argument {next(iter(others))}; there are vfio=, kernel= and card=")
+    if not isinstance(card, str) or not set(card.split(",")) <= set(cards.CARDS):
+        raise _MarkError(f"card={card!r} is none of {', '.join(cards.CARDS)}")
     for name in names:
         if name != HCA:
             raise _MarkError(f"no device {name!r}; there is {HCA}, or () for none")
@@ -89,7 +97,10 @@ def _devices(
         raise _MarkError('vfio= and kernel= say who drives the HCA; name "hca" as well')
     if vfio and kernel:
         raise _MarkError("an HCA belongs to vfio-pci or to the kernel's driver")
-    return replace(wanted, hca=HCA in names, vfio=vfio is not False, kernel=bool(kernel))
+    options = replace(wanted.options, card=card)
+    return replace(
+        wanted, hca=HCA in names, vfio=vfio is not False, kernel=bool(kernel), options=options
+    )
 
 
 def _hosts(wanted: LabConfig, *names: Any, **others: Any) -> LabConfig:

@@ -98,13 +98,15 @@ class InitSegment:
 
     def _choose(self, value: int) -> None:
         """Take the address of the queue, or a wish of another state of the interface."""
-        interface = value >> _INTERFACE_SHIFT & 7
-        if interface in (NIC_DISABLED, NIC_SOFTWARE_RESET):
+        interface, high = value >> _INTERFACE_SHIFT & 7, self._high
+        # A driver that recovers from an internal error resets nothing; it says where its queue is
+        # once more (core/health.c: mlx5_health_try_recover).
+        if interface in (NIC_DISABLED, NIC_SOFTWARE_RESET) or self.failed:
             self._restart()
-        elif not self.failed:
-            self._low = value & _PAGE
+        if interface not in (NIC_DISABLED, NIC_SOFTWARE_RESET):
+            self._high, self._low = high, value & _PAGE
             self._interface = 0
-            self._start(self._high << 32 | self._low)
+            self._start(high << 32 | self._low)
 
     def _word(self, offset: int) -> int:
         if HEALTH <= offset < HEALTH + HEALTH_BUFFER.size:

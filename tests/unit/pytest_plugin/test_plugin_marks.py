@@ -18,7 +18,9 @@ WRONG = {
     'devices("hca", "hca")': "mark devices: a device is named twice",
     'devices("hca", vfio="no")': "mark devices: vfio='no' is neither True nor False",
     "devices(vfio=False)": 'mark devices: vfio= and kernel= say who drives the HCA; name "hca"',
-    'devices("hca", driver=None)': "mark devices: no argument driver; there are vfio= and kernel=",
+    'devices("hca", driver=None)': "mark devices: no argument driver; there are vfio=, kernel= and "
+    "card=",
+    'devices("hca", card="connectx9")': "mark devices: card='connectx9' is none of connectx3,",
     'devices("hca", vfio=True, kernel=True)': "mark devices: an HCA belongs to vfio-pci or to",
     'devices("hca", kernel=False)': "mark devices: kernel=False is not True",
     "devices(7)": "mark devices: no device 7;",

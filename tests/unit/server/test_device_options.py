@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -269,6 +270,44 @@ def test_an_option_is_for_the_card_or_for_the_network(
 ) -> None:
     found = _settings(words.split())
     assert (found.features, found.network) == (features, network)
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ("--card connectx5 --pro", "--pro: a ConnectX-5 has RoCE v2 without that"),
+        ("--card connectx5 --ports 2", "--ports: a ConnectX-5 has one port"),
+        ("--link infiniband --card connectx5", "--link: a ConnectX-5 speaks Ethernet"),
+        ("--ports 2 --hca name=b,socket=/b,card=connectx5", "--ports: a ConnectX-5 has one port"),
+    ],
+)
+def test_options_of_another_card_are_refused(words: str, reason: str) -> None:
+    wanted = _settings(["--hca", "name=a,socket=/a", *words.split()])
+    with pytest.raises(ValueError, match=re.escape(f"{reason}: leave it out")):
+        wanted.check()
+
+
+@pytest.mark.parametrize("words", ["--pro", "--large-cqes", "--blueflame on"])
+def test_an_option_is_taken_if_one_of_the_cards_has_it(words: str) -> None:
+    text = "name=b,socket=/b,mac=00:02:c9:01:02:03,card=connectx5"
+    _settings(["--hca", "name=a,socket=/a", "--hca", text, *words.split()]).check()
+
+
+def test_each_hca_has_its_card() -> None:
+    found = _settings(
+        [
+            "--card",
+            "connectx5",
+            "--hca",
+            "name=a,socket=/a",
+            "--hca",
+            "name=b,socket=/b,card=connectx3",
+        ]
+    )
+    assert [each.card for each in found.hcas] == ["connectx5", "connectx3"]
+    assert _settings(found.words()) == found
+    with pytest.raises(ValueError, match="card= is connectx3 or connectx5"):
+        _settings(["--hca", "name=a,socket=/a,card=x"])
 
 
 def test_a_server_reads_the_settings_that_were_written() -> None:
