@@ -151,8 +151,8 @@ def port_row(port: Port, tables: PortTables, interface: InterfaceCounters) -> Ro
         **_addresses(port, tables),
         "special_qpn": special_base(port),
         "counters": {
-            **_direction("rx", port.counters.rx),
-            **_direction("tx", port.counters.tx),
+            **direction_row("rx", port.counters.rx),
+            **direction_row("tx", port.counters.tx),
             "rx_filtered": port.counters.filtered,
         },
         "rdma_counters": {index: each for index, each in counters if any(each.values())},
@@ -173,7 +173,8 @@ def _addresses(port: Port, tables: PortTables) -> Row:
     }
 
 
-def _direction(name: str, direction: Direction) -> Row:
+def direction_row(name: str, direction: Direction) -> Row:
+    """Return the counters of one direction of a port; their names begin with its own."""
     quantities = ("frames", "octets", "multicast", "broadcast")
     row = {f"{name}_{each}": sum(getattr(direction, each)) for each in quantities}
     return {**row, f"{name}_dropped": direction.dropped}

@@ -1,8 +1,8 @@
 """Completes frames that an adapter sends: checksums, VLAN tags, large sends cut to segments.
 
-Of a large send (TCP, up to 512 KiB) software gives the headers of the first frame; each frame gets
-a copy with its own lengths, IP identification, sequence number, flags and checksums. Linux
-`en_tx.c: mlx4_en_xmit`.
+Of a large send (TCP or, on some adapters, UDP; up to 512 KiB) software gives the headers of the
+first frame; each frame gets a copy with its own lengths, IP identification, sequence number, flags
+and checksums. Linux `en_tx.c: mlx4_en_xmit`, `core/en_tx.c: mlx5e_sq_xmit_wqe`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ LAST_ONLY: Final = FIN | PSH
 _TCP_SEQUENCE: Final = 4
 _TCP_OFFSET: Final = 12
 _TCP_FLAGS: Final = 13
-_TCP_CHECKSUM: Final = 16
+_UDP_LENGTH: Final = 4
 _IPV4_LENGTH: Final = 2
 _IPV4_ID: Final = 4
 _IPV4_PROTOCOL: Final = 9
@@ -107,12 +107,15 @@ class LargeSendHeaders:
     """The headers of a large send, taken apart once.
 
     Raises `SegmentError` unless they are Ethernet and VLAN tags or (`ipoib`) the header of IPoIB,
-    IPv4 or IPv6, and TCP to the end.
+    IPv4 or IPv6, and TCP or, with `udp`, also UDP to the end.
     """
 
-    __slots__ = ("_ip_sum", "_network", "_tcp", "_tcp_sum", "_template", "_v4", "first_id", "size")
+    __slots__ = (
+        *("_ip_sum", "_network", "_sum", "_template", "_transport", "_udp", "_v4"),
+        *("first_id", "size"),
+    )
 
-    def __init__(self, header: bytes, *, ipoib: bool = False) -> None:
+    def __init__(self, header: bytes, *, ipoib: bool = False, udp: bool = False) -> None:
         self._template = template = bytearray(header)
         self.size = len(header)
         link_header = IPOIB_HEADER_SIZE if ipoib else HEADER_SIZE
@@ -121,48 +124,60 @@ class LargeSendHeaders:
         self._network, kind = network_of(header, link_header)
         self._v4 = kind == ETHERTYPE_IPV4
         if self._v4:
-            self._tcp = self._begin_ipv4(template)
+            protocol, start = self._begin_ipv4(template)
         elif kind == ETHERTYPE_IPV6:
             self.first_id, self._ip_sum = 0, 0
-            self._tcp = self._begin_ipv6(header)
+            protocol, start = self._begin_ipv6(header)
         else:
             raise SegmentError(f"ethertype {kind:#06x} cannot be cut into segments")
-        tcp = self._tcp
-        if tcp + HEADER_BYTES[TCP] > self.size or tcp + (header[tcp + _TCP_OFFSET] >> 4) * 4 != (
-            self.size
-        ):
+        if protocol != TCP and not (udp and protocol == UDP):
+            raise SegmentError(f"only TCP{' and UDP' * udp} can be cut into segments")
+        self._transport, self._udp = start, protocol == UDP
+        if self._udp:
+            self._begin_udp(template, start)
+        else:
+            self._begin_tcp(template, start)
+        self._sum += ones_sum(self._addresses()) + protocol
+
+    def _begin_tcp(self, template: bytearray, start: int) -> None:
+        room = self.size - start
+        if room < HEADER_BYTES[TCP] or room != (template[start + _TCP_OFFSET] >> 4) * 4:
             raise SegmentError("the headers do not end with a TCP header")
-        _U16.pack_into(template, tcp + _TCP_CHECKSUM, 0)
+        _U16.pack_into(template, start + CHECKSUM_OFFSET[TCP], 0)
         # everything but length, sequence number and flags: those are added per frame
-        self._tcp_sum = (
-            ones_sum(template[tcp:])
-            + ones_sum(self._addresses())
-            + TCP
-            - _U32.unpack_from(template, tcp + _TCP_SEQUENCE)[0]
-            - template[tcp + _TCP_FLAGS]
+        self._sum = (
+            ones_sum(template[start:])
+            - _U32.unpack_from(template, start + _TCP_SEQUENCE)[0]
+            - template[start + _TCP_FLAGS]
         )
 
-    def _begin_ipv4(self, template: bytearray) -> int:
+    def _begin_udp(self, template: bytearray, start: int) -> None:
+        if start + HEADER_BYTES[UDP] != self.size:
+            raise SegmentError("the headers do not end with a UDP header")
+        _U16.pack_into(template, start + _UDP_LENGTH, 0)
+        _U16.pack_into(template, start + CHECKSUM_OFFSET[UDP], 0)
+        self._sum = ones_sum(template[start:])  # without the length, which stands there, too
+
+    def _begin_ipv4(self, template: bytearray) -> tuple[int, int]:
+        """Return the protocol behind the IPv4 header, and where that begins."""
         start = self._network
         if start + IPV4_HEADER > self.size or template[start] >> 4 != 4:
             raise SegmentError("no IPv4 header")
         header = (template[start] & 15) * 4
-        if header < IPV4_HEADER or template[start + _IPV4_PROTOCOL] != TCP:
-            raise SegmentError("only TCP can be cut into segments")
+        if not IPV4_HEADER <= header <= self.size - start:
+            raise SegmentError("no IPv4 header")
         self.first_id = _U16.unpack_from(template, start + _IPV4_ID)[0]
         _LENGTH_ID.pack_into(template, start + _IPV4_LENGTH, 0, 0)
         _U16.pack_into(template, start + IPV4_CHECKSUM, 0)
         self._ip_sum = ones_sum(template[start : start + header])
-        return start + header
+        return template[start + _IPV4_PROTOCOL], start + header
 
-    def _begin_ipv6(self, header: bytes) -> int:
+    def _begin_ipv6(self, header: bytes) -> tuple[int, int]:
+        """Return the protocol behind the IPv6 header and its options, and where that begins."""
         start = self._network
         if start + IPV6_HEADER > self.size or header[start] >> 4 != 6:
             raise SegmentError("no IPv6 header")
-        protocol, position = ipv6_payload(header, start)
-        if protocol != TCP:
-            raise SegmentError("only TCP can be cut into segments")
-        return position
+        return ipv6_payload(header, start)
 
     def _addresses(self) -> bytes:
         start = self._network
@@ -172,32 +187,51 @@ class LargeSendHeaders:
 
     def cut(self, payload: bytes, mss: int) -> list[bytes]:
         """Return the frames that carry `payload`, `mss` bytes each at most; one if it is empty."""
-        template, network, tcp = self._template, self._network, self._tcp
-        (sequence,) = _U32.unpack_from(template, tcp + _TCP_SEQUENCE)
-        flags, identification = template[tcp + _TCP_FLAGS], self.first_id
-        tcp_size, ip_size = self.size - tcp, self.size - network
-        header = bytearray(template)
+        header = bytearray(self._template)
         frames: list[bytes] = []
-        total, start = len(payload), 0
+        total, start, number = len(payload), 0, 0
         while True:
             part = payload[start : start + mss]
-            size, end = len(part), start + len(part)
-            own = flags if end >= total else flags & ~LAST_ONLY
-            if start:
-                own &= ~CWR
-            if self._v4:
-                length = ip_size + size
-                _LENGTH_ID.pack_into(header, network + _IPV4_LENGTH, length, identification)
-                value = checksum_of(self._ip_sum + length + identification)
-                _U16.pack_into(header, network + IPV4_CHECKSUM, value)
-                identification = (identification + 1) & ONES
+            end = start + len(part)
+            self._fill_network(header, number, len(part))
+            if self._udp:
+                self._fill_udp(header, part)
             else:
-                _U16.pack_into(header, network + _IPV6_LENGTH, ip_size - IPV6_HEADER + size)
-            _U32.pack_into(header, tcp + _TCP_SEQUENCE, sequence)
-            header[tcp + _TCP_FLAGS] = own
-            value = checksum_of(self._tcp_sum + tcp_size + size + sequence + own + ones_sum(part))
-            _U16.pack_into(header, tcp + _TCP_CHECKSUM, value)
+                self._fill_tcp(header, part, start, last=end >= total)
             frames.append(bytes(header) + part)
             if end >= total:
                 return frames
-            sequence, start = (sequence + size) & 0xFFFFFFFF, end
+            start, number = end, number + 1
+
+    def _fill_network(self, header: bytearray, number: int, size: int) -> None:
+        """Store what the IP header of frame `number` has of its own, `size` bytes behind it."""
+        network, length = self._network, self.size - self._network + size
+        if not self._v4:
+            _U16.pack_into(header, network + _IPV6_LENGTH, length - IPV6_HEADER)
+            return
+        identification = (self.first_id + number) & ONES
+        _LENGTH_ID.pack_into(header, network + _IPV4_LENGTH, length, identification)
+        value = checksum_of(self._ip_sum + length + identification)
+        _U16.pack_into(header, network + IPV4_CHECKSUM, value)
+
+    def _fill_tcp(self, header: bytearray, part: bytes, start: int, *, last: bool) -> None:
+        """Store what the TCP header of a frame has of its own; `part` begins at byte `start`."""
+        template, tcp = self._template, self._transport
+        sequence = (_U32.unpack_from(template, tcp + _TCP_SEQUENCE)[0] + start) & 0xFFFFFFFF
+        flags = template[tcp + _TCP_FLAGS]
+        own = flags if last else flags & ~LAST_ONLY
+        if start:
+            own &= ~CWR
+        _U32.pack_into(header, tcp + _TCP_SEQUENCE, sequence)
+        header[tcp + _TCP_FLAGS] = own
+        size = self.size - tcp + len(part)
+        value = checksum_of(self._sum + size + sequence + own + ones_sum(part))
+        _U16.pack_into(header, tcp + CHECKSUM_OFFSET[TCP], value)
+
+    def _fill_udp(self, header: bytearray, part: bytes) -> None:
+        """Store what the UDP header of the frame with `part` has of its own."""
+        udp = self._transport
+        size = self.size - udp + len(part)
+        _U16.pack_into(header, udp + _UDP_LENGTH, size)
+        value = checksum_of(self._sum + 2 * size + ones_sum(part)) or ONES  # 0 would say: none
+        _U16.pack_into(header, udp + CHECKSUM_OFFSET[UDP], value)

@@ -59,7 +59,7 @@ class PacketWork(SendWork):
     """A message whose packets the adapter may complete.
 
     `checksums` are bits of `frames.sending`. A large send is cut into pieces of `mss`
-    bytes behind copies of `header`.
+    bytes behind copies of `header`, which may be that of UDP only where `cuts_udp` says so.
     """
 
     def __init__(self, index: int, operation: int) -> None:
@@ -67,6 +67,7 @@ class PacketWork(SendWork):
         self.checksums = 0
         self.header = b""
         self.mss = 0
+        self.cuts_udp = False
 
     def cut(self, header: bytes, payload: bytes, *, ipoib: bool = False) -> list[bytes]:
         """Return the packets of a large send, each behind a copy of `header`.
@@ -74,7 +75,8 @@ class PacketWork(SendWork):
         Raises `WorkError` for headers that do not permit to cut it.
         """
         try:
-            return LargeSendHeaders(header, ipoib=ipoib).cut(payload, self.mss)
+            headers = LargeSendHeaders(header, ipoib=ipoib, udp=self.cuts_udp)
+            return headers.cut(payload, self.mss)
         except SegmentError as error:
             raise WorkError(str(error)) from error
 

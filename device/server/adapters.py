@@ -31,7 +31,8 @@ from bluebridge.device.pci.config_space import (
 from bluebridge.device.pci.endpoint import Endpoint
 from bluebridge.device.rdma.ports.port import Port
 from bluebridge.device.server.settings import HcaSpec
-from bluebridge.device.show import Tables, config_tables, hca_tables
+from bluebridge.device.show import Tables, hca_tables
+from bluebridge.device.show_mlx5 import adapter_tables
 
 CONNECTX3: Final = Identity(
     layout.VENDOR_MELLANOX,
@@ -148,10 +149,13 @@ def _make5(
     return mlx5.Hca(bus, fabrics, Config(spec.name, spec.mac, network))
 
 
+def _tables5(adapter: Adapter, endpoint: Endpoint) -> Tables:
+    assert isinstance(adapter, mlx5.Hca), "the row of another card"
+    return adapter_tables(adapter, endpoint)
+
+
 MAKINGS: Final = {
     cards.CONNECTX3.name: Making(_shape3, _make3, _tables3, _words3),
-    cards.CONNECTX5.name: Making(
-        _shape5, _make5, lambda adapter, endpoint: config_tables(endpoint)
-    ),
+    cards.CONNECTX5.name: Making(_shape5, _make5, _tables5),
 }
 """What makes the adapters of a card, by the card's name."""

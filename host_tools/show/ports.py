@@ -10,7 +10,7 @@ from bluebridge.device.layout.net.roce import MTU_BYTES
 from bluebridge.device.layout.ntb.models import BY_NAME, BridgeModel
 from bluebridge.device.layout.ntb.uses import Use
 from bluebridge.host_tools.show.registers import lines_of, value_at
-from bluebridge.host_tools.show.text import Item, Kind, Row, fields, gid_text
+from bluebridge.host_tools.show.text import Item, Kind, Row, fields, gid_text, told
 
 _LAYERS = {"ETHERNET": "Ethernet", "INFINIBAND": "InfiniBand"}
 _STATES = {1: "DOWN", 2: "INIT", 3: "ARMED", 4: "ACTIVE"}
@@ -42,7 +42,9 @@ DMA = Kind(
 
 
 def port(row: Row) -> Item:
-    """Return the item of a port."""
+    """Return the item of a port; one without RDMA is told in these words."""
+    if "rdma_counters" not in row:
+        return told(row)
     subnet = bytes.fromhex(row["port_info"]) if "port_info" in row else None
     rdma = row["rdma_counters"].values()
     return {

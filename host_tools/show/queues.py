@@ -28,8 +28,31 @@ _EQ_STATES = {
 
 _RIGHTS = ("local_read", "local_write", "remote_read", "remote_write", "remote_atomic")
 _BIND = "bind_enable"
+_OWN_NUMBERS = frozenset(("number", "cqn", "doorbell-record", "tirn", "rqtn", "table", "miss"))
 _ADDRESS_BITS = 64
 _ALL_MEMORY = (1 << _ADDRESS_BITS) - 1
+
+SQ = Kind(
+    "sq", "send queues", "an SQN", told, ("number",),
+    ("number", "state", "size", "posted", "done", "cqn", "pdn"), _OWN_NUMBERS,
+)  # fmt: skip
+RQ = Kind(
+    "rq", "receive queues", "an RQN", told, ("number",),
+    ("number", "state", "size", "posted", "done", "cqn", "pdn", "strip-vlan"), _OWN_NUMBERS,
+)  # fmt: skip
+TIR = Kind(
+    "tir", "transport interfaces receive", "a TIRN", told, ("tirn",),
+    ("tirn", "type", "rqns", "loopback"), _OWN_NUMBERS,
+)  # fmt: skip
+RQT = Kind(
+    "rqt", "tables of receive queues", "an RQTN", told, ("rqtn",),
+    ("rqtn", "size", "rqns"), _OWN_NUMBERS,
+)  # fmt: skip
+FT = Kind(
+    "ft", "flow tables", "a table's number", told, ("table",),
+    ("table", "root", "level", "size", "groups", "entries", "miss", "to"), _OWN_NUMBERS,
+)  # fmt: skip
+OBJECTS = Kind("objects", "objects", "", told, ())
 
 
 def queue_pair(row: Row) -> Item:
@@ -58,7 +81,9 @@ def queue_pair(row: Row) -> Item:
 
 
 def completion_queue(row: Row) -> Item:
-    """Return the item of a completion queue."""
+    """Return the item of a completion queue; one without a context is told in these words."""
+    if "context" not in row:
+        return told(row)
     names = "eqn uar period max-count doorbell-record overrun-ignore timestamps last-notified"
     return {
         **told(row, "function context broken"),
@@ -75,7 +100,9 @@ def shared_receive_queue(row: Row) -> Item:
 
 
 def event_queue(row: Row) -> Item:
-    """Return the item of an event queue."""
+    """Return the item of an event queue; one without a context is told in these words."""
+    if "context" not in row:
+        return told(row)
     found = fields(contexts.EQC, bytes.fromhex(row["context"]), "vector state overrun-ignore")
     return told(row) | found | {"state": _EQ_STATES.get(found["state"], "armed")}
 

@@ -18,12 +18,18 @@ from bluebridge.host_tools.keeper import guests, record
 from bluebridge.host_tools.keeper.guests import Guest
 from bluebridge.host_tools.show import text
 from bluebridge.host_tools.show.ports import DMA, ECN, NTB, PORTS
-from bluebridge.host_tools.show.queues import CQ, EQ, MR, QP, SRQ
+from bluebridge.host_tools.show.queues import CQ, EQ, FT, MR, OBJECTS, QP, RQ, RQT, SQ, SRQ, TIR
 from bluebridge.host_tools.show.registers import CONFIG, REGS
 from bluebridge.host_tools.show.text import Item, Kind
 
-KINDS = {kind.name: kind for kind in (QP, CQ, SRQ, EQ, ECN, MR, PORTS, REGS, CONFIG, NTB, DMA)}
+_KINDS = (
+    *(QP, CQ, SRQ, EQ, ECN, MR, SQ, RQ, TIR, RQT, FT, OBJECTS),
+    *(PORTS, REGS, CONFIG, NTB, DMA),
+)
+KINDS = {kind.name: kind for kind in _KINDS}
 """The kinds of objects by their words on the command line."""
+OF_CONNECTX5 = (SQ, RQ, TIR, RQT, FT, OBJECTS)
+"""Kinds of objects that a ConnectX-3 has not."""
 
 
 Tell = Callable[[str], list[str]]
@@ -146,6 +152,8 @@ def find(name: str) -> Guest:
 
 
 def _mend(kind: Kind, name: str, number: str | None) -> str:
+    if kind in OF_CONNECTX5 and number is None:
+        return "`bluebridge up --card connectx5` starts guests that have some"
     if kind in (NTB, DMA):
         return "`bluebridge up --ntb` starts guests that have one"
     if number is not None:

@@ -78,7 +78,7 @@ def read_frame(raw: bytes, index: int) -> FrameWork:
     if operation == LARGE_SEND:
         if not mss or not header:
             raise WorkError(f"a large send of {mss} bytes in each frame, {len(header)} of headers")
-        work.mss, work.header = mss, header
+        work.mss, work.header, work.cuts_udp = mss, header, True
     else:
         work.checksums = (IP_CHECKSUM if wanted & _L3 else 0) | (L4_CHECKSUM if wanted & _L4 else 0)
         if header:

@@ -162,6 +162,10 @@ class FlowTables:
         """Return all tables, oldest first."""
         return list(self._tables.values())
 
+    def find(self, number: int) -> FlowTable | None:
+        """Return the table with a number, or None."""
+        return self._tables.get(number)
+
     def table(self, number: int, kind: int) -> FlowTable:
         """Return a table of a type; raises `Refused` (BAD_RES) without it."""
         table = self._tables.get(number)

@@ -179,6 +179,34 @@ def test_a_large_send_is_cut_and_each_frame_has_its_sum(pair: Pair) -> None:
     assert len(pair.a.completions(pair.sq)) == 1
 
 
+@pytest.mark.parametrize("version", [4, 6])
+def test_datagrams_are_cut_too(pair: Pair, version: int) -> None:
+    """Linux `en_accel/en_accel.h: mlx5e_udp_gso_handle_tx_skb`."""
+    buffers = [pair.b.post_receive(pair.rq) for _ in range(3)]
+    payload = bytes(range(251)) * 10
+    if version == 4:
+        ip = pack(">BBHHHBBH8s", 0x45, 0, 0, 7, 0, 64, 17, 0, b"\x0a\0\0\1\x0a\0\0\2")
+    else:
+        ip = pack(">IHBB32s", 6 << 28, 0, 17, 64, bytes(range(32)))
+    kind = b"\x08\0" if version == 4 else b"\x86\xdd"
+    header = pair.b.mac + pair.a.mac + kind + ip + pack(">HHHH", 1000, 2000, 1008, 0x1234)
+    data = pack(">IIQ", len(payload), pair.a.key, pair.a.memory(payload))
+    pair.a.wqe(pair.sq, ethernet(header, mss=1000) + data, SendOpcode.LSO)
+    pair.a.ring(pair.sq)
+    cqes = pair.b.completions(pair.rq)
+    frames = [
+        pair.b.host.peek(buffer, CQE.get(cqe, "length"))
+        for buffer, cqe in zip(buffers, cqes, strict=True)
+    ]
+    start = len(header)
+    assert b"".join(frame[start:] for frame in frames) == payload
+    for frame, cqe in zip(frames, cqes, strict=True):
+        assert int.from_bytes(frame[start - 4 : start - 2], "big") == len(frame) - start + 8
+        assert FrameHeaders(frame).header_is_good(frame)
+        assert FrameHeaders(frame).transport_is_good(frame)
+        assert CQE.get(cqe, "checksum") % 0xFFFF == ones_sum(frame[14:]) % 0xFFFF
+
+
 def test_a_completion_interrupts_a_queue_that_asked(pair: Pair) -> None:
     cq = pair.rq.cq
     assert cq is not None

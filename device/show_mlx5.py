@@ -1,0 +1,139 @@
+"""What a ConnectX-5 holds now, as rows that nothing is changed by."""
+
+from __future__ import annotations
+
+from bluebridge.device.layout.mlx5.contexts import WQ, WQ_OFFSET
+from bluebridge.device.layout.mlx5.event_queues import EQC
+from bluebridge.device.mlx5.device import Hca
+from bluebridge.device.mlx5.rings.completion_queues import (
+    ARMED_FOR_ANY,
+    ARMED_FOR_SOLICITED,
+    NOT_ARMED,
+)
+from bluebridge.device.mlx5.rings.frame_queues import FrameQueue
+from bluebridge.device.mlx5.rings.receive_ring import ReceiveRing
+from bluebridge.device.mlx5.rings.send_ring import SendRing
+from bluebridge.device.mlx5.steering.tables import FlowTable
+from bluebridge.device.pci.endpoint import Endpoint
+from bluebridge.device.show import Row, Table, Tables, config_tables, direction_row
+
+_ARMED = {NOT_ARMED: "no", ARMED_FOR_ANY: "next", ARMED_FOR_SOLICITED: "solicited"}
+_DESTINATIONS = {1: "ft", 2: "tir"}
+MOST_ENTRIES = 64
+"""Entries of a flow table that its row has."""
+
+
+def adapter_tables(hca: Hca, endpoint: Endpoint) -> Tables:
+    """Return the tables of the state of an adapter."""
+    adapter = hca.adapter
+    objects, eqs = adapter.objects, adapter.eqs
+    cqs, flows = objects.cqs, objects.flows
+
+    def event_queue(number: int) -> Row | None:
+        queue = eqs.get(number)
+        if queue is None:
+            return None
+        return {
+            "eqn": number, "eqe": queue.size, "producer": queue.producer,
+            "consumer": queue.consumer, "vector": queue.vector,
+            "state": "armed" if queue.armed else "fired", "backlog": len(queue.backlog),
+            "overflowed": queue.overflowed, "uar": EQC.get(queue.context, "uar_page"),
+        }  # fmt: skip
+
+    def completion_queue(number: int) -> Row | None:
+        queue = cqs.get(number)
+        if queue is None:
+            return None
+        return {
+            "cqn": number, "cqe": queue.size, "producer": queue.producer,
+            "consumer": queue.consumer, "armed": _ARMED[queue.armed],
+            "state": "broken" if queue.broken else "valid", "eqn": queue.eqn,
+            "period": queue.period, "max-count": queue.max_count,
+            "doorbell-record": queue.record,
+        }  # fmt: skip
+
+    def tir(number: int) -> Row | None:
+        found = objects.tirs.get(number)
+        if found is None:
+            return None
+        table = None if found.direct or found.table is None else found.table.queues
+        queues = [found.rqn] if table is None else sorted(set(table))
+        return {
+            "tirn": number, "type": "direct" if table is None else "spread",
+            "rqns": [f"{queue:#x}" for queue in queues], "loopback": found.loopback,
+        }  # fmt: skip
+
+    def queue_table(number: int) -> Row | None:
+        found = objects.queue_tables.get(number)
+        if found is None:
+            return None
+        queues = [f"{queue:#x}" for queue in sorted(set(found.queues))]
+        return {"rqtn": number, "size": len(found.queues), "rqns": queues}
+
+    def flow_table(number: int) -> Row | None:
+        found = flows.find(number)
+        return None if found is None else _flow_table(found, root=flows.root == number)
+
+    def port(number: int) -> Row:
+        port = objects.port
+        return {
+            "port": port.number, "link_layer": "Ethernet", "cable": "in" if port.cable else "out",
+            "state": "ACTIVE" if port.link_up else "DOWN", "opened": port.tables.open,
+            "mtu": objects.registers.mtu, "mac": port.burned_in.hex(":"),
+            "mac-table": sorted(mac.hex(":") for mac in port.mac_addresses),
+            "counters": {
+                **direction_row("rx", port.counters.rx),
+                **direction_row("tx", port.counters.tx),
+                "rx_filtered": port.counters.filtered,
+            },
+        }  # fmt: skip
+
+    return {
+        "eq": Table(eqs.numbers, event_queue),
+        "cq": Table(cqs.numbers, completion_queue),
+        "sq": Table(lambda: list(objects.sqs), lambda n: _queue(objects.sqs.get(n))),
+        "rq": Table(lambda: list(objects.rqs), lambda n: _queue(objects.rqs.get(n))),
+        "tir": Table(lambda: list(objects.tirs), tir),
+        "rqt": Table(lambda: list(objects.queue_tables), queue_table),
+        "ft": Table(lambda: [table.number for table in flows.tables()], flow_table),
+        "ports": Table(lambda: [objects.port.number], port),
+        "objects": Table(
+            lambda: (0,),
+            lambda _: {**objects.counts(), "eq": len(eqs.numbers()), "pages": adapter.pages.count},
+            lambda _: 0,
+        ),
+        **config_tables(endpoint),
+    }
+
+
+def _queue(queue: FrameQueue | None) -> Row | None:
+    """Return the row of an SQ or RQ."""
+    if queue is None:
+        return None
+    row: Row = {
+        "number": queue.qpn, "state": queue.queue_state.name, "cqn": queue.cqn, "pdn": queue.pd,
+        "doorbell-record": WQ.get(queue.context, "doorbell_record", WQ_OFFSET),
+    }  # fmt: skip
+    if isinstance(queue.sq, SendRing):
+        ring = queue.sq
+        row |= {"size": 1 << ring.log_size, "posted": ring.head, "done": ring.index}
+    if isinstance(queue.rq, ReceiveRing):
+        taken = queue.rq
+        row |= {"size": taken.mask + 1, "posted": taken.head, "done": taken.index}
+        row |= {"strip-vlan": queue.strip_vlan}
+    return row
+
+
+def _flow_table(table: FlowTable, *, root: bool) -> Row:
+    entries = sorted(table.entries.values())[:MOST_ENTRIES]
+    return {
+        "table": table.number, "level": table.level, "size": 1 << table.log_size, "root": root,
+        "miss": table.miss, "groups": len(table.groups), "entries": len(table.entries),
+        "to": {
+            str(entry.index): [
+                f"{_DESTINATIONS.get(kind, kind)} {number:#x}"
+                for kind, number in entry.destinations
+            ] or ["drop"]
+            for entry in entries
+        },
+    }  # fmt: skip

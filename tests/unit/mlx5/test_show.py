@@ -1,0 +1,94 @@
+"""Rows of `bluebridge show` about a ConnectX-5: what stands in them, and that all can be shown."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import pytest
+
+from bluebridge.device.mlx5.device import Hca
+from bluebridge.device.pci.config_space import Bar
+from bluebridge.device.pci.endpoint import Endpoint
+from bluebridge.device.show import Row, Tables
+from bluebridge.device.show_mlx5 import adapter_tables
+from bluebridge.host_tools.show import text
+from bluebridge.host_tools.show.show_command import KINDS
+from tests.models.mlx5_node import Mlx5Node
+
+
+class Space:
+    """A config space without anything."""
+
+    bars = (Bar(0, 1 << 25),)
+
+    def config_snapshot(self) -> bytes:
+        return bytes.fromhex("b3151710").ljust(4096, b"\0")
+
+
+class Card:
+    """A card with nothing but its adapter."""
+
+    def __init__(self, node: Mlx5Node) -> None:
+        self.adapter = node.adapter
+
+
+@pytest.fixture
+def node() -> Mlx5Node:
+    node = Mlx5Node(1)
+    node.open()
+    return node
+
+
+def tables(node: Mlx5Node) -> Tables:
+    return adapter_tables(cast(Hca, Card(node)), cast(Endpoint, Space()))
+
+
+def rows(node: Mlx5Node, kind: str) -> list[Row]:
+    table = tables(node)[kind]
+    return [row for number in table.numbers() if (row := table.row(number)) is not None]
+
+
+def test_objects_are_counted_as_they_come_and_go(node: Mlx5Node) -> None:
+    (before,) = rows(node, "objects")
+    rq = node.make_rq()
+    node.steer(node.make_tir(rqt=node.make_rqt([rq])))
+    (after,) = rows(node, "objects")
+    more = {kind: count - before[kind] for kind, count in after.items() if count != before[kind]}
+    assert more == {"cq": 1, "rq": 1, "rqt": 1, "tir": 1, "ft": 1, "pages": 2}
+    node.adapter.clear()
+    (gone,) = rows(node, "objects")
+    assert set(gone.values()) == {0}
+
+
+def test_rows_say_where_frames_go(node: Mlx5Node) -> None:
+    rq = node.make_rq()
+    rqt = node.make_rqt([rq])
+    tir = node.make_tir(rqt=rqt)
+    table = node.steer(tir)
+    (flows,) = rows(node, "ft")
+    assert (flows["table"], flows["root"], flows["entries"]) == (table, True, 2)
+    assert flows["to"]["0"] == [f"tir {tir:#x}"]
+    assert [row["rqns"] for row in rows(node, "tir")] == [[f"{rq.number:#x}"]]
+    assert [row["rqns"] for row in rows(node, "rqt")] == [[f"{rq.number:#x}"]]
+
+
+def test_queues_tell_how_far_they_are(node: Mlx5Node) -> None:
+    sq, rq = node.make_sq(), node.make_rq()
+    node.wqe(sq, b"", 0)
+    node.ring(sq)
+    node.post_receive(rq)
+    (sends,), (receives,) = rows(node, "sq"), rows(node, "rq")
+    assert (sends["number"], sends["posted"], sends["done"]) == (sq.number, 1, 1)
+    assert (receives["state"], receives["done"]) == ("RDY", 0)
+    assert {row["cqn"]: row["producer"] for row in rows(node, "cq")} == {
+        sends["cqn"]: 1, receives["cqn"]: 0
+    }  # fmt: skip
+
+
+def test_every_kind_makes_a_page(node: Mlx5Node) -> None:
+    node.make_sq()
+    node.steer(node.make_tir(rqt=node.make_rqt([node.make_rq()])))
+    for kind in tables(node):
+        for row in rows(node, kind):
+            for item in KINDS[kind].items({"function": "a", **row}):
+                assert list(text.page(KINDS[kind], item))
