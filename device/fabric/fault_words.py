@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 DRIVEN = "a driver had initialised it"
 UNDRIVEN = "no driver had initialised it"
-"""Answer of `fault` when no INIT_HCA was in force, so that nobody may notice the fault."""
+"""Answer of `fault` when no driver had initialised the adapter: nobody may notice the fault."""
 
 ACTIONS = {
     "drop": "messages that match vanish; the sender is told nothing",

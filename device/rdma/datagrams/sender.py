@@ -63,7 +63,7 @@ class DatagramSender(UnconnectedSender):
             except LostPacketError as lost:
                 qp.bus.tell(Fact.WORK_REFUSED, qpn=qp.qpn, index=work.index, reason=str(lost))
                 return
-            # QP1's helper for RoCE v2 sends as itself: mlx4_ib_create_qp, roce_v2_gsi.
+            # QP1's helper for RoCE v2 sends as itself: `mlx4_ib_create_qp`, `roce_v2_gsi`.
             if message.source_qpn not in (_SPECIAL_QPNS[qp.role], qp.qpn):
                 raise HeaderError(f"{qp.role.name} sends as QP {message.source_qpn:#x}")
         self._hand_over(message)

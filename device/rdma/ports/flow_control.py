@@ -27,7 +27,7 @@ POLL_SECONDS: Final = 0.001
 MOST_LOOKS: Final = 2000
 """Looks without a new receive after which a ring is given up: some two seconds. A guest may not be
 scheduled for that long on a busy host, and a paused peer loses nothing (the transmit
-watchdog of mlx4_en is at 15 seconds: MLX4_EN_WATCHDOG_TIMEOUT)."""
+watchdog of Linux is at 15 seconds: `MLX4_EN_WATCHDOG_TIMEOUT`)."""
 MAX_HELD: Final = 2048
 """Most frames that wait in a port."""
 QUANTUM_SECONDS: Final = 512 / 400e6
