@@ -12,10 +12,11 @@ from __future__ import annotations
 import logging
 import re
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from functools import reduce
 from operator import xor
+from struct import Struct
 from time import perf_counter_ns
 from typing import Final
 from zlib import crc32
@@ -55,8 +56,13 @@ MOST_BYTES: Final = 4 << 20
 TURN_NS: Final = 2_000_000
 """Once commands took so long in one turn of the loop, the others wait for the next one."""
 _LAST: Final = ENTRY.size - 1
+PORTION: Final = 64
+"""Mailboxes that are read or written between two turns of others, at most."""
+_DONE: Final = object()
 _CONTROL: Final = 0x230
 """Offset of what is behind the data of a mailbox."""
+_CONTROL_WORDS: Final = Struct(">QIxB")
+"""Fields `next`, `number` and `token` of `MAILBOX`."""
 _NUMBERS: Final = re.compile(r"0x[0-9a-f]+|\d+")
 _BEFORE: Final = {Stage.ENABLED: "ENABLE_HCA", Stage.INITIALISED: "INIT_HCA"}
 
@@ -72,7 +78,7 @@ class Undeliverable(Exception):
 
 @dataclass(slots=True, eq=False)
 class Execution:
-    """A command under way in an entry, since `begin` (in ns)."""
+    """A command under way in an entry, since `begin` (in ns), with its whole input."""
 
     slot: int
     entry: bytes
@@ -80,9 +86,6 @@ class Execution:
     events: bool
     """Whether an event queue took events of commands before this one began."""
     data: bytes = b""
-    steps: Iterator[bytes] | None = None
-    output: bytes = b""
-    """Of the last step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,14 +100,17 @@ class Outcome:
 
 
 class CommandQueue:
-    """The entries at an address that software gave, and those that it rang for."""
+    """The entries at an address that software gave, and those that it rang for.
+
+    Commands are carried out one after the other, each in portions between which others have turns.
+    """
 
     def __init__(self, adapter: Adapter) -> None:
         self._adapter = adapter
         self._bus = adapter.bus
         self._failures = Throttle()
         self._waiting: deque[int] = deque()
-        self._execution: Execution | None = None
+        self._running: Iterator[None] | None = None
         self._due = False
         self.address = 0
         """Of the first entry; 0 until software gave one."""
@@ -112,7 +118,7 @@ class CommandQueue:
     def reset(self) -> None:
         """Forget the queue, and commands that were not carried out."""
         self._waiting.clear()
-        self._execution = None
+        self._running = None
         self.address = 0
 
     def ring(self, slots: int) -> None:
@@ -129,22 +135,25 @@ class CommandQueue:
         """Carry commands out until there is none or the time of this turn is used up."""
         self._due = False
         until = perf_counter_ns() + TURN_NS
-        while self._execution is not None or self._waiting:
-            if self._execution is None:
-                self._begin(self._waiting.popleft())
-            else:
-                self._go_on(self._execution)
-            if perf_counter_ns() > until and (self._execution is not None or self._waiting):
-                self._due = True
-                self._bus.call_next_turn(self._work_on)
-                return
+        while self._running is not None or self._waiting:
+            if self._running is None:
+                self._running = self._carry_out(self._waiting.popleft())
+            running = self._running
+            if next(running, _DONE) is _DONE and self._running is running:
+                self._running = None
+            elif perf_counter_ns() > until:
+                break
+        if self._running is not None or self._waiting:
+            self._due = True
+            self._bus.call_next_turn(self._work_on)
 
     def _work_on(self) -> None:
         """Go on in another turn of the loop, logged as of no work request, whatever ran before."""
         self._bus.resume(0)
         self._work()
 
-    def _begin(self, slot: int) -> None:
+    def _carry_out(self, slot: int) -> Iterator[None]:
+        """Carry out the command in an entry, give the entry back, and tell about it."""
         at = self.address + (slot << LOG_ENTRY_SIZE)
         try:
             entry = self._bus.read(at, ENTRY.size, What.COMMAND_ENTRY, slot)
@@ -156,142 +165,107 @@ class CommandQueue:
             return
         events = self._adapter.eqs.takes(EventType.COMMAND)
         execution = Execution(slot, entry, perf_counter_ns(), events)
+        output = b""
         try:
-            execution.data = self._input(entry)
+            yield from self._take_input(execution)
             self._check_output(entry)
+            outcome = yield from self._attempt(execution)
+            output = _output_of(entry, outcome)
+            if outcome.status is Status.OK:
+                yield from self._write_output(entry, output)
         except Undeliverable as error:
-            reason = error.reason
-            self._end(execution, Outcome(delivery=error.delivery, reason=reason))
-            return
-        outcome = self._attempt(lambda: self._start(execution))
-        if outcome is not None:
-            self._end(execution, outcome)
-        else:
-            self._execution = execution
+            outcome, output = Outcome(delivery=error.delivery, reason=error.reason), b""
+        self._give_back(execution, output, outcome.delivery)
+        self._tell(execution, outcome, output)
+        if execution.events and self._adapter.eqs.takes(EventType.COMMAND):
+            self._adapter.eqs.post_async(EventType.COMMAND, (1 << slot).to_bytes(4, "big"))
 
-    def _go_on(self, execution: Execution) -> None:
-        outcome = self._attempt(lambda: self._step(execution))
-        if outcome is not None:
-            self._execution = None
-            self._end(execution, outcome)
-
-    def _attempt(self, act: Callable[[], Outcome | None]) -> Outcome | None:
-        """Return how a command ended, None if it goes on."""
+    def _attempt(self, execution: Execution) -> Generator[None, None, Outcome]:
+        """Do what a command says, in portions, and return how it ended."""
         try:
-            return act()
+            result = self._begin(execution.data)
+            if isinstance(result, bytes):
+                return Outcome(result)
+            output = b""
+            for step in result:
+                output = step
+                yield
+            return Outcome(output)
         except Refused as refused:
             syndrome = refused.syndrome or syndrome_of(refused.reason)
             return Outcome(status=refused.status, reason=refused.reason, syndrome=syndrome)
         except DmaError as error:
-            text = str(error)
-            return Outcome(
-                status=Status.BAD_PARAM, reason=text, syndrome=syndrome_of("no guest memory")
-            )
+            syndrome = syndrome_of("no guest memory")
+            return Outcome(status=Status.BAD_PARAM, reason=str(error), syndrome=syndrome)
         except Exception as error:
             if self._failures.admits():
                 name, count = self._adapter.config.name, self._failures.count
                 log.exception("%s: a command failed (%d so far)", name, count)
             return Outcome(status=Status.INTERNAL_ERR, reason=repr(error), syndrome=1)
 
-    def _start(self, execution: Execution) -> Outcome | None:
-        data = execution.data
-        opcode = INPUT.get(data, "opcode")
-        rule = RULES.get(opcode)
+    def _begin(self, data: bytes) -> bytes | Iterator[bytes]:
+        """Return the output of a command, or what makes it; raises `Refused`."""
+        rule = RULES.get(INPUT.get(data, "opcode"))
         if rule is None:
             raise Refused(Status.BAD_OP, "unknown opcode")
         if self._adapter.stage < rule.needs:
             raise Refused(Status.BAD_SYS_STATE, f"before {_BEFORE[rule.needs]}")
         if len(data) < rule.least:
             raise Refused(Status.BAD_INP_LEN, f"{len(data)} bytes of input of {rule.least}")
-        result = rule.handler(self._adapter, data)
-        if isinstance(result, bytes):
-            return Outcome(result)
-        execution.steps = result
-        return None
-
-    @staticmethod
-    def _step(execution: Execution) -> Outcome | None:
-        assert execution.steps is not None, "only commands in portions have steps"
-        try:
-            execution.output = next(execution.steps)
-        except StopIteration:
-            return Outcome(execution.output)
-        return None
+        return rule.handler(self._adapter, data)
 
     # -- entries and mailboxes ----------------------------------------------------------------
 
-    def _input(self, entry: bytes) -> bytes:
-        """Return the whole input; raises `Undeliverable`."""
+    def _take_input(self, execution: Execution) -> Iterator[None]:
+        """Read the whole input; raises `Undeliverable`."""
+        entry = execution.entry
         if ENTRY.get(entry, "type") != PCI_TRANSPORT:
             raise Undeliverable(Delivery.DESCRIPTOR, f"type {ENTRY.get(entry, 'type')}")
         length = ENTRY.get(entry, "input_length")
         if not INPUT.size <= length <= MOST_BYTES:
             raise Undeliverable(Delivery.IN_LENGTH, f"{length} bytes of input")
         data = ENTRY.get_raw(entry, "input")
-        if length <= INLINE_BYTES:
-            return data
+        execution.data = data
         address, token = ENTRY.get(entry, "input_mailbox"), ENTRY.get(entry, "token")
-        opcode = INPUT.get(data, "opcode")
-        parts, rest = [data], length - INLINE_BYTES
-        for number in range(-(-rest // BLOCK_BYTES)):
-            block = self._read(address, MAILBOX.size, What.MAILBOX_IN, opcode, Delivery.IN_POINTER)
-            _check_block(block, number, token)
-            parts.append(block[: min(rest, BLOCK_BYTES)])
-            rest -= len(parts[-1])
-            address = MAILBOX.get(block, "next")
-        return b"".join(parts)
+        opcode, parts = INPUT.get(data, "opcode"), [data]
+        for number, at in enumerate(range(INLINE_BYTES, length, BLOCK_BYTES)):
+            if number % PORTION == PORTION - 1:
+                yield
+            try:
+                block = self._bus.read(address, MAILBOX.size, What.MAILBOX_IN, opcode)
+            except DmaError as error:
+                raise Undeliverable(Delivery.IN_POINTER, str(error)) from error
+            address = _following(block[_CONTROL:], number, token)
+            parts.append(block[: min(length - at, BLOCK_BYTES)])
+        execution.data = b"".join(parts)
 
     def _check_output(self, entry: bytes) -> None:
         length = ENTRY.get(entry, "output_length")
         if not OUTPUT.size // 2 <= length <= MOST_BYTES:
             raise Undeliverable(Delivery.OUT_LENGTH, f"{length} bytes of output")
 
-    def _read(self, address: int, length: int, what: What, obj: int, fault: Delivery) -> bytes:
-        try:
-            return self._bus.read(address, length, what, obj)
-        except DmaError as error:
-            raise Undeliverable(fault, str(error)) from error
-
-    def _write_output(self, entry: bytes, output: bytes, opcode: int) -> None:
+    def _write_output(self, entry: bytes, output: bytes) -> Iterator[None]:
         """Store what is behind the bytes in the entry into the chain; raises `Undeliverable`."""
         address, token = ENTRY.get(entry, "output_mailbox"), ENTRY.get(entry, "token")
+        opcode = INPUT.get(ENTRY.get_raw(entry, "input"), "opcode")
         for number, at in enumerate(range(INLINE_BYTES, len(output), BLOCK_BYTES)):
-            control = self._read(
-                address + _CONTROL, MAILBOX.size - _CONTROL, What.MAILBOX_OUT, opcode,
-                Delivery.OUT_POINTER,
-            )  # fmt: skip
-            block = bytes(_CONTROL) + control
-            _check_block(block, number, token)
+            if number % PORTION == PORTION - 1:
+                yield
+            part = output[at : at + BLOCK_BYTES]
             try:
-                self._bus.write(address, output[at : at + BLOCK_BYTES], What.MAILBOX_OUT, opcode)
+                control = self._bus.read(
+                    address + _CONTROL, MAILBOX.size - _CONTROL, What.MAILBOX_OUT, opcode
+                )
+                following = _following(control, number, token)
+                self._bus.write(address, part, What.MAILBOX_OUT, opcode)
             except DmaError as error:
                 raise Undeliverable(Delivery.OUT_POINTER, str(error)) from error
-            address = MAILBOX.get(block, "next")
-
-    def _end(self, execution: Execution, outcome: Outcome) -> None:
-        """Write the output, give the entry back, tell the log, post the event: in this order."""
-        entry = execution.entry
-        opcode = INPUT.get(ENTRY.get_raw(entry, "input"), "opcode")
-        output = bytearray(max(INLINE_BYTES, min(ENTRY.get(entry, "output_length"), MOST_BYTES)))
-        if outcome.delivery is Delivery.OK:
-            output[: len(outcome.output)] = outcome.output[: len(output)]
-            OUTPUT.set(output, "status", outcome.status)
-            OUTPUT.set(output, "syndrome", outcome.syndrome)
-            try:
-                self._write_output(entry, bytes(output), opcode)
-            except Undeliverable as error:
-                outcome = Outcome(delivery=error.delivery, reason=error.reason)
-        self._give_back(execution, bytes(output[:INLINE_BYTES]), outcome.delivery)
-        self._tell(execution, outcome, output)
-        if execution.events and self._adapter.eqs.takes(EventType.COMMAND):
-            self._adapter.eqs.post_async(
-                EventType.COMMAND, (1 << execution.slot).to_bytes(4, "big")
-            )
+            address = following
 
     def _give_back(self, execution: Execution, output: bytes, delivery: Delivery) -> None:
         """Store the end of an entry, whose last byte says that it is done."""
         done = bytearray(execution.entry)
-        ENTRY.set(done, "output", output)
+        ENTRY.set(done, "output", output[:INLINE_BYTES].ljust(INLINE_BYTES, b"\0"))
         ENTRY.set(done, "owner", 0)
         ENTRY.set(done, "delivery", delivery)
         ENTRY.set(done, "signature", 0)
@@ -304,7 +278,7 @@ class CommandQueue:
         except DmaError as error:
             self._bus.tell(Fact.COMMAND_LOST, slot=execution.slot, reason=str(error))
 
-    def _tell(self, execution: Execution, outcome: Outcome, output: bytearray) -> None:
+    def _tell(self, execution: Execution, outcome: Outcome, output: bytes) -> None:
         data = execution.data or ENTRY.get_raw(execution.entry, "input")
         opcode, delivery = INPUT.get(data, "opcode"), outcome.delivery
         word, number = _object(opcode, data, output, outcome.status)
@@ -322,16 +296,30 @@ class CommandQueue:
         )
 
 
-def _check_block(block: bytes, number: int, token: int) -> None:
-    """Raise `Undeliverable` unless a mailbox is the one of this number of its command."""
-    if MAILBOX.get(block, "token") != token:
-        raise Undeliverable(Delivery.TOKEN, f"token {MAILBOX.get(block, 'token'):#x} in a mailbox")
-    if MAILBOX.get(block, "number") != number:
-        found = MAILBOX.get(block, "number")
+def _output_of(entry: bytes, outcome: Outcome) -> bytes:
+    """Return the output of a command, of the length that software wants."""
+    output = bytearray(max(INLINE_BYTES, ENTRY.get(entry, "output_length")))
+    given = outcome.output[: len(output)]
+    output[: len(given)] = given
+    OUTPUT.set(output, "status", outcome.status)
+    OUTPUT.set(output, "syndrome", outcome.syndrome)
+    return bytes(output)
+
+
+def _following(control: bytes, number: int, token: int) -> int:
+    """Return the address of the mailbox behind that of a number, by what follows its data.
+
+    Raises `Undeliverable` unless it is the one of this number of its command.
+    """
+    following, found, own = _CONTROL_WORDS.unpack_from(control)
+    if own != token:
+        raise Undeliverable(Delivery.TOKEN, f"token {own:#x} in a mailbox")
+    if found != number:
         raise Undeliverable(Delivery.BLOCK_NUMBER, f"mailbox {found} in place of {number}")
+    return int(following)
 
 
-def _object(opcode: int, data: bytes, output: bytearray, status: Status) -> tuple[str, int]:
+def _object(opcode: int, data: bytes, output: bytes, status: Status) -> tuple[str, int]:
     """Return a word for the object that a command is about, such as `eqn`, and its number."""
     if opcode == Opcode.ACCESS_REG:
         kind = "read" if ACCESS_REG.get(data, "op_mod") else "write"

@@ -14,6 +14,7 @@ from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.mlx5 import caps
 from bluebridge.device.layout.mlx5.caps import CapGroup
 from bluebridge.device.layout.mlx5.commands import (
+    BLOCK_BYTES,
     ENTRY,
     INPUT,
     MAILBOX,
@@ -212,6 +213,20 @@ def test_commands_that_take_long_have_others_in_between(
     driver.host.run()
     assert turns[-1] != "other work" and "other work" in turns
     assert driver.answer(0, [], 16).number == 2
+
+
+def test_a_long_input_leaves_others_their_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four MiB, the most there is, are read in many turns of the loop."""
+    driver = Mlx5Driver(memory=16 << 20).start()
+    monkeypatch.setattr(queue, "TURN_NS", -1)
+    _, taken = driver.write_entry(0, inputs(0xABC, queue.MOST_BYTES), 16)
+    driver.ring(1)
+    turns = 0
+    while ENTRY.get(driver.entry(0), "owner"):
+        driver.host.turn()
+        turns += 1
+    assert turns >= queue.MOST_BYTES // BLOCK_BYTES // queue.PORTION
+    assert driver.answer(0, taken, 16).status is Status.BAD_OP
 
 
 def test_a_reset_forgets_commands_under_way(
