@@ -332,7 +332,7 @@ class Responder:
         self._offset += request.length
         if ends:
             self._side.complete(request, self._offset)
-        self._accepted(request, Op.SEND, ends)
+        self._accept(request, Op.SEND, ends)
 
     def _take_write(self, request: Request, begins: bool, ends: bool) -> None:
         if self._mtu:
@@ -357,23 +357,21 @@ class Responder:
         self._left -= size
         if notifies:
             self._side.complete(request, self._offset)
-        self._accepted(request, Op.WRITE, ends)
+        self._accept(request, Op.WRITE, ends)
 
     def _check_length(self, request: Request, begins: bool, ends: bool) -> None:
         size, most = request.length, self._mtu * request.packets
         if size > most or (size != most if not ends else not (begins or size)):
             raise invalid("a packet of a wrong length")
 
-    def _accepted(self, request: Request, op: Op, ends: bool) -> None:
-        self._accept(request, op, ends)
-        if request.ack:
-            last = (request.psn + request.packets - 1) & PSN_MASK
-            self._acknowledge(last if self._mtu else request.psn, request)
-
     def _accept(self, request: Request, op: Op | None, ends: bool) -> None:
+        """Count a unit that was carried out; a SEND or a WRITE is acknowledged."""
         self._op = None if ends else op
         self.expected = (self.expected + request.packets) & PSN_MASK
         self.msn = (self.msn + ends) & PSN_MASK
+        if request.ack and (op is Op.SEND or op is Op.WRITE):
+            last = (self.expected - 1) & PSN_MASK
+            self._acknowledge(last if self._mtu else request.psn, request)
 
     # -- requests out of order ----------------------------------------------------------------
 

@@ -232,8 +232,7 @@ class ConnectedSender(SendEngine):
         """Carry out entries that waited while the requester was `blocked`, if it is not now."""
         qp, requester = self._qp, self._requester
         if qp.state is PairState.RTS:
-            free = requester is None or not requester.blocked
-            if blocked and free and qp.sq is not None:
+            if blocked and qp.sq is not None and (requester is None or not requester.blocked):
                 qp.sq.run()
         elif qp.state is PairState.SQD and qp.sqd_event and self.idle:
             qp.sqd_event = False
