@@ -4,36 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-BUILT_IN = (
-    # Processor, memory, time
-    *("64BIT", "SMP", "HYPERVISOR_GUEST", "PARAVIRT", "PVH", "KVM_GUEST", "X86_X2APIC"),
-    *("HIGH_RES_TIMERS", "NO_HZ_IDLE", "PREEMPT_VOLUNTARY", "HUGETLBFS", "SHMEM", "COMPACTION"),
-    # What programs ask of a kernel
-    *("MULTIUSER", "PRINTK", "BUG", "FUTEX", "EPOLL", "SIGNALFD", "TIMERFD", "EVENTFD", "AIO"),
-    *("POSIX_TIMERS", "FILE_LOCKING", "INOTIFY_USER", "FHANDLE", "ADVISE_SYSCALLS", "MEMBARRIER"),
-    *("SYSVIPC", "POSIX_MQUEUE", "BINFMT_ELF", "BINFMT_SCRIPT", "KALLSYMS", "EXPERT"),
-    *("MODULES", "MODULE_UNLOAD", "NAMESPACES", "NET_NS", "IKCONFIG", "IKCONFIG_PROC", "DEBUG_FS"),
-    # Root and file systems
-    *("BLK_DEV_INITRD", "PROC_FS", "PROC_SYSCTL", "PROC_PAGE_MONITOR", "PROC_KCORE", "SYSFS"),
-    *("DEVTMPFS", "TMPFS", "MEMFD_CREATE", "FUSE_FS", "BLOCK", "BLK_DEV"),
-    # The machine: PCIe with hot plug, console, the agent's ports
-    *("PCI", "ACPI", "PCI_MMCONFIG", "PCI_MSI", "PCIEPORTBUS", "HOTPLUG_PCI"),
-    *("HOTPLUG_PCI_PCIE", "HOTPLUG_PCI_ACPI", "TTY", "UNIX98_PTYS", "SERIAL_8250"),
-    *("SERIAL_8250_CONSOLE", "VIRTIO_MENU", "VIRTIO_PCI", "VIRTIO_CONSOLE", "MAGIC_SYSRQ"),
-    # Networks and RDMA
-    *("NET", "UNIX", "INET", "IPV6", "PACKET", "NETDEVICES", "NET_CORE", "ETHERNET"),
-    *("NET_VENDOR_MELLANOX", "VIRTIO_NET", "INFINIBAND", "INFINIBAND_USER_MAD"),
-    *("INFINIBAND_USER_ACCESS", "INFINIBAND_ADDR_TRANS", "INET_DIAG", "INET_TCP_DIAG"),
-    # The Python driver's way to a function
-    *("VFIO", "VFIO_GROUP", "VFIO_CONTAINER", "VFIO_NOIOMMU", "VFIO_PCI", "DMADEVICES"),
-    # A failure is told: stacks with names, tasks that hang, processors that do not answer
-    *("DEBUG_KERNEL", "STACKTRACE", "FRAME_POINTER", "UNWINDER_FRAME_POINTER"),
-    *("DETECT_HUNG_TASK", "SOFTLOCKUP_DETECTOR", "DEBUG_BUGVERBOSE", "PRINTK_TIME"),
-    # Lines of the source for those stacks, and no more than that
-    *("DEBUG_INFO_DWARF_TOOLCHAIN_DEFAULT", "DEBUG_INFO_REDUCED"),
-    # Fast to build
-    *("KERNEL_GZIP", "CC_OPTIMIZE_FOR_PERFORMANCE", "SLUB_DEBUG"),
-)
+from bluebridge.images.kernel_needs import BOOT, DRIVERS
+
 AS_MODULES = (
     # Not built in: a driver that is there when the device is plugged in takes it at once
     *("MLX4_CORE", "MLX4_EN", "MLX4_INFINIBAND", "INFINIBAND_IPOIB", "RDMA_RXE", "RDMA_SIW"),
@@ -43,6 +15,34 @@ AS_MODULES = (
     *("INTEL_IOATDMA", "DMATEST", "TUN", "VLAN_8021Q", "BLK_DEV_RAM", "BLK_DEV_NBD"),
     *("BLK_DEV_LOOP", "VIRTIO_BLK", "DUMMY"),
 )
+BUILT_IN = (
+    *(need.symbol for need in (*BOOT, *DRIVERS) if need.symbol not in AS_MODULES),
+    # Processor, memory, time
+    *("64BIT", "SMP", "HYPERVISOR_GUEST", "PARAVIRT", "PVH", "KVM_GUEST", "X86_X2APIC"),
+    *("HIGH_RES_TIMERS", "NO_HZ_IDLE", "PREEMPT_VOLUNTARY", "SHMEM", "COMPACTION"),
+    # What programs ask of a kernel
+    *("MULTIUSER", "PRINTK", "BUG", "FUTEX", "SIGNALFD", "TIMERFD", "EVENTFD", "AIO"),
+    *("POSIX_TIMERS", "FILE_LOCKING", "INOTIFY_USER", "FHANDLE", "ADVISE_SYSCALLS", "MEMBARRIER"),
+    *("SYSVIPC", "POSIX_MQUEUE", "KALLSYMS", "EXPERT", "MODULES", "MODULE_UNLOAD"),
+    *("NAMESPACES", "NET_NS", "IKCONFIG", "IKCONFIG_PROC", "DEBUG_FS", "PROC_SYSCTL"),
+    *("PROC_PAGE_MONITOR", "PROC_KCORE", "MEMFD_CREATE", "FUSE_FS", "BLOCK", "BLK_DEV"),
+    # The machine: PCIe with hot plug, console, the agent's ports
+    *("ACPI", "PCI_MMCONFIG", "PCIEPORTBUS", "HOTPLUG_PCI", "TTY", "UNIX98_PTYS", "SERIAL_8250"),
+    *("VIRTIO_MENU", "MAGIC_SYSRQ"),
+    # Networks and RDMA
+    *("IPV6", "PACKET", "NETDEVICES", "NET_CORE", "ETHERNET", "NET_VENDOR_MELLANOX"),
+    *("VIRTIO_NET", "INFINIBAND", "INET_DIAG", "INET_TCP_DIAG"),
+    # The Python driver's way to a function
+    *("VFIO_GROUP", "VFIO_CONTAINER", "DMADEVICES"),
+    # A failure is told: stacks with names, tasks that hang, processors that do not answer
+    *("DEBUG_KERNEL", "STACKTRACE", "FRAME_POINTER", "UNWINDER_FRAME_POINTER"),
+    *("DETECT_HUNG_TASK", "SOFTLOCKUP_DETECTOR", "DEBUG_BUGVERBOSE", "PRINTK_TIME"),
+    # Lines of the source for those stacks, and no more than that
+    *("DEBUG_INFO_DWARF_TOOLCHAIN_DEFAULT", "DEBUG_INFO_REDUCED"),
+    # Fast to build
+    *("KERNEL_GZIP", "CC_OPTIMIZE_FOR_PERFORMANCE", "SLUB_DEBUG"),
+)
+"""The needs of guests, and what else such a kernel has."""
 DEBUG = (
     *("KASAN", "KASAN_GENERIC", "KASAN_OUTLINE", "KASAN_VMALLOC", "PROVE_LOCKING"),
     *("DEBUG_KMEMLEAK", "DEBUG_OBJECTS", "DEBUG_OBJECTS_FREE", "DEBUG_OBJECTS_TIMERS"),

@@ -7,10 +7,12 @@ a row in a table of docs/architecture.md. Imports under TYPE_CHECKING and inside
 from __future__ import annotations
 
 import ast
+import gc
 import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from bluebridge.images.cache import HOME as HOME
@@ -54,6 +56,17 @@ def modules() -> dict[str, Path]:
     return found
 
 
+@cache
+def tree(path: Path) -> ast.Module:
+    """A module's syntax, which every law of the tree reads.
+
+    The collector of garbage does not look at it: millions of nodes, which stay.
+    """
+    parsed = ast.parse(path.read_text(encoding="utf-8"))
+    gc.freeze()
+    return parsed
+
+
 def texts() -> list[Path]:
     """Return what may name a module in words: programs, pages, the Makefile, guests' scripts."""
     folders = ("device", "docs", "guest", "host_tools", "images", "tests")
@@ -66,7 +79,7 @@ def texts() -> list[Path]:
 def imports(name: str, path: Path) -> Iterator[str]:
     """Yield what a module imports, by absolute name: `bluebridge.device.layout.pci`, `struct`."""
     package = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]
-    for node in _statements(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in statements(tree(path)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -76,12 +89,12 @@ def imports(name: str, path: Path) -> Iterator[str]:
             yield from (".".join([*base, alias.name]) for alias in node.names)
 
 
-def _statements(node: ast.AST) -> Iterator[ast.AST]:
+def statements(node: ast.AST) -> Iterator[ast.AST]:
     """All statements inside `node`, without their expressions: those import nothing."""
     for name in _BLOCKS:
         for child in getattr(node, name, ()):
             yield child
-            yield from _statements(child)
+            yield from statements(child)
 
 
 def _absolute(package: list[str]) -> list[str]:

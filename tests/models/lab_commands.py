@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -35,19 +35,10 @@ class Commands:
 
     def start(self, *words: str, stdin: int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
         """Start it, its output streams as pipes."""
-        return self._start(words, stdin, subprocess.PIPE, subprocess.PIPE)
-
-    def start_into(self, output: Path, errors: Path, *words: str) -> subprocess.Popen[bytes]:
-        """Start it, its output streams as files."""
-        with output.open("wb") as first, errors.open("wb") as second:
-            return self._start(words, subprocess.DEVNULL, first.fileno(), second.fileno())
-
-    def _start(
-        self, words: Sequence[str], stdin: int, stdout: int, stderr: int
-    ) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
-            self._argv(*words), env=self._env, cwd=ROOT, stdin=stdin, stdout=stdout, stderr=stderr
-        )
+            self._argv(*words), env=self._env, cwd=ROOT, stdin=stdin,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
 
     def run(self, *words: str, given: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
         """Run it to its end, with `given` as its standard input."""

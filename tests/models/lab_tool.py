@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from bluebridge.host_tools import processes
+from tests.models.lab_commands import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 SECONDS = 240
 """Seconds that nothing takes, guests that boot included."""
 
@@ -84,6 +84,19 @@ class Tool:
         shutil.rmtree(self.runtime, ignore_errors=True)
 
 
+@contextmanager
+def tools(folder: Path) -> Iterator[Callable[..., Tool]]:
+    """Starts `bluebridge WORDS...` at each call; all that it started ends with the block."""
+    with ExitStack() as started:
+
+        def start(*words: str) -> Tool:
+            tool = Tool(folder, words)
+            started.callback(tool.kill)
+            return tool
+
+        yield start
+
+
 def _command(pid: int) -> str:
     """The command line of a process; empty when it is gone or a zombie."""
     try:
@@ -100,8 +113,3 @@ def _children(pid: int) -> dict[int, str]:
         return {}
     commands = {int(child): _command(int(child)) for child in listed}
     return {child: command for child, command in commands.items() if command}
-
-
-def alive(pid: int) -> bool:
-    """Whether a process exists."""
-    return os.path.exists(f"/proc/{pid}")

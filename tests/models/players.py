@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
 from typing import Any
 
-from bluebridge.guest.drivers.hca.context import PortContext
+from bluebridge.guest.drivers.hca.context import Context, PortContext, open_hca
 from bluebridge.guest.drivers.hca.queues.qp import Qp
 from bluebridge.guest.drivers.hca.queues.work_queues import Srq
 from bluebridge.guest.verbs import QpType, SendWr, WrOpcode
+from bluebridge.host_tools.vfio_user.bus import SocketBus
 from tests.models.verbs import player
 from tests.models.verbs.player import ALL, PATTERN, PSN, SIZE, TIMEOUT, fill, settle, untouched
 
@@ -22,6 +26,7 @@ __all__ = [
     "TIMEOUT",
     "Player",
     "connected",
+    "driven",
     "fill",
     "request_for",
     "settle",
@@ -62,6 +67,14 @@ class Player(player.Player):
         self.qp.modify_init(qkey=QKEY)
         self.qp.modify_rtr()
         self.qp.modify_rts()
+
+
+@contextmanager
+def driven(folder: Path, names: Iterable[str] = "ab", **how: Any) -> Iterator[list[Context]]:
+    """The HCAs with these sockets, each brought up by the guest driver on a bus of its own."""
+    with ExitStack() as stack:
+        buses = [stack.enter_context(closing(SocketBus(folder / name))) for name in names]
+        yield [stack.enter_context(open_hca(bus, **how)) for bus in buses]
 
 
 def connected(

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -33,7 +33,7 @@ class ServerProcess:
         module: str,
         arguments: Sequence[str],
         log: Path,
-        timeout: float = 30.0,
+        timeout: float = 100.0,
         cwd: Path = ROOT,
     ) -> None:
         self.log = log
@@ -138,6 +138,37 @@ def serving(module: str, arguments: Sequence[str], log: Path) -> Iterator[Server
         assert server.stalls() == [], server.stalls()
     finally:
         server.kill()
+
+
+def functions(folder: Path, *kinds: str, names: Iterable[str] = "ab") -> list[str]:
+    """Words for the device server: functions of these kinds (hca without any), sockets in `folder`.
+
+    A socket is called as its function, `a`; those of a second kind or third have its name as well,
+    `dma-a`.
+    """
+    first, *others = kinds or ("hca",)
+    words = []
+    for name in names:
+        words += [f"--{first}", f"name={name},socket={folder / name}"]
+        for kind in others:
+            words += [f"--{kind}", f"name={name},socket={folder / f'{kind}-{name}'}"]
+    return words
+
+
+@contextmanager
+def devices(
+    folder: Path, *words: str, kinds: Sequence[str] = (), names: Iterable[str] = "ab"
+) -> Iterator[ServerProcess]:
+    """The device server with such functions; its bus log and control socket are in the folder.
+
+    Nothing may have raised in it at the end, and nothing is held for a client that has left.
+    """
+    places = ("--log", str(folder / "log"), "--control", str(folder / "control"))
+    all_words = [*functions(folder, *kinds, names=names), *places, *words]
+    with serving("bluebridge.device", all_words, folder / "server.log") as server:
+        yield server
+    assert "Traceback" not in server.text(), server.text()
+    assert "still held" not in server.text(), server.text()
 
 
 def is_dropped(client: Client) -> bool:

@@ -9,25 +9,27 @@ from pathlib import Path
 import pytest
 
 from tests.models.lab_commands import Commands
-from tests.models.lab_tool import Tool
+from tests.models.lab_tool import Tool, tools
 from tests.models.plugin_project import Project
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 BOOT_SECONDS = 240
+_TEST_SECONDS = 3 * BOOT_SECONDS
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give tests with guests, whose pairs may have to boot first, the time for it."""
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(_TEST_SECONDS))
 
 
 @pytest.fixture
 def tool(tmp_path: Path) -> Iterator[Callable[..., Tool]]:
     """Starts `bluebridge WORDS...`; ended with the test."""
-    started: list[Tool] = []
-
-    def start(*words: str) -> Tool:
-        started.append(Tool(tmp_path, words))
-        return started[-1]
-
-    yield start
-    for each in started:
-        each.kill()
+    with tools(tmp_path) as start:
+        yield start
 
 
 @pytest.fixture

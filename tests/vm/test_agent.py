@@ -17,9 +17,9 @@ from bluebridge.host_tools.agent import Agent, AgentLost, CommandTimedOut, Ident
 from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.machine.vm import Vm
 from tests.models.until import until
-from tests.vm.conftest import BOOT_SECONDS, ROOT
+from tests.vm.conftest import ROOT
 
-pytestmark = [pytest.mark.timeout(2 * BOOT_SECONDS), pytest.mark.devices(), pytest.mark.shared_pair]
+pytestmark = [pytest.mark.devices(), pytest.mark.shared_pair]
 
 
 @pytest.mark.brief

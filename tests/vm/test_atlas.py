@@ -21,7 +21,7 @@ from bluebridge.host_tools.atlas.stage import RESTARTED, YES, Stage
 from bluebridge.host_tools.lab.pair import Pair
 from tests.models.lab_tool import Tool
 
-pytestmark = [pytest.mark.devices("hca", vfio=False), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.devices("hca", vfio=False)]
 
 EXPECTED = {
     "ibv_rc_pingpong": {

@@ -10,7 +10,7 @@ from bluebridge.host_tools.atlas.cell import Cell
 from bluebridge.host_tools.atlas.outcome import CLEAN, SURVIVED
 from bluebridge.host_tools.errors import Reporter
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.long
 
 
 def test_ucx_and_libfabric_run_and_say_what_failed() -> None:

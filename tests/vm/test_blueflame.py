@@ -17,9 +17,6 @@ from bluebridge.host_tools.analyzer.model import load
 from bluebridge.host_tools.lab.config import ADDRESSES
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.pytest_plugin.lab import Lab
-from tests.vm.conftest import BOOT_SECONDS
-
-pytestmark = pytest.mark.timeout(3 * BOOT_SECONDS)
 
 COUNT = 20
 _SERVER = ADDRESSES[0].partition("/")[0]

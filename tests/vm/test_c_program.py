@@ -5,12 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
-
 from tests.models.lab_commands import ROOT, Commands
-from tests.vm.conftest import BOOT_SECONDS
-
-pytestmark = pytest.mark.timeout(3 * BOOT_SECONDS)
 
 PAGE = (ROOT / "docs/c-program.md").read_text(encoding="utf-8")
 PROGRAM = PAGE.partition("```c\n")[2].partition("```")[0]

@@ -11,9 +11,6 @@ from tests.campaigns.conformance.program import FAILED, PASSED, Program
 from tests.campaigns.conformance.runner import Patience, Run
 from tests.campaigns.conformance.session import ROCE, Session
 from tests.campaigns.conformance.suites import everything
-from tests.vm.conftest import BOOT_SECONDS
-
-pytestmark = pytest.mark.timeout(2 * BOOT_SECONDS)
 
 IMPATIENT = Patience(ready=2.0, end=4.0)
 """Waits shorter than a run's, since nothing is going to happen."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.models.lab_commands import PATIENCE, Commands
+from tests.models.lab_commands import Commands
 
-pytestmark = [pytest.mark.timeout(3 * PATIENCE), pytest.mark.long]
+pytestmark = pytest.mark.long
 
 TRACE = (
     "mount -t tracefs tracefs /sys/kernel/tracing; cd /tmp; "

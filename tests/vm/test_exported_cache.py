@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.timeout(480)
-
 
 def test_a_pair_starts_from_an_imported_cache(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

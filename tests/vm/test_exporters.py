@@ -6,15 +6,12 @@ import json
 import re
 import time
 
-import pytest
-
 from bluebridge.host_tools.lab.software import GuestSoftware
 from bluebridge.host_tools.machine.vm import Vm
 from bluebridge.host_tools.pytest_plugin.lab import Lab
 from tests.vm.conftest import BOOT_SECONDS
 from tests.vm.network import address
 
-pytestmark = pytest.mark.timeout(2 * BOOT_SECONDS)
 PACKAGE = "prometheus-node-exporter"
 BYTES = 20 * 65536
 WORD = 4

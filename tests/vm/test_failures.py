@@ -13,13 +13,11 @@ import pytest
 from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.krping.krping_command import KrpingRequest, run
 from bluebridge.host_tools.pytest_plugin.lab import Lab
-from tests.models.lab_tool import Tool, alive
-from tests.vm.conftest import BOOT_SECONDS
+from tests.models.lab_commands import alive
+from tests.models.lab_tool import Tool
 
 SERVER = "server,addr=192.168.69.127,port=9999"
 CLIENT = "client,addr=192.168.69.127,port=9999"
-
-pytestmark = pytest.mark.timeout(2 * BOOT_SECONDS)
 
 
 def _last(text: str) -> str:

@@ -10,10 +10,7 @@ from tests.campaigns.conformance.program import PASSED
 from tests.campaigns.conformance.runner import Run
 from tests.campaigns.conformance.session import DPDK, Session, Setup
 from tests.campaigns.conformance.suites import steering
-from tests.vm.conftest import BOOT_SECONDS
 from tests.vm.network import complaints
-
-pytestmark = pytest.mark.timeout(2 * BOOT_SECONDS)
 
 RULES = Setup("rules", "RoCE v1, steering rules kept by the device", before=DPDK.before)
 QUICK = ("ethtool", "raw_ethernet_bw")

@@ -13,8 +13,6 @@ import pytest
 
 from tests.models.lab_commands import PATIENCE, Commands
 
-pytestmark = pytest.mark.timeout(2 * PATIENCE)
-
 ALL_BYTES = bytes(range(256)) * 2000
 
 

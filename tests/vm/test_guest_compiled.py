@@ -10,9 +10,8 @@ from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine.vm import Vm
 from bluebridge.images.cache import HOME
 from bluebridge.images.guest_build import MODULES
-from tests.vm.conftest import BOOT_SECONDS
 
-pytestmark = [pytest.mark.timeout(2 * BOOT_SECONDS), pytest.mark.shared_pair]
+pytestmark = pytest.mark.shared_pair
 OPTIONS = "addr=192.168.69.127,port=9999,size=100,count=20,validate,mem_mode=reg"
 PURE = ("env", "BLUEBRIDGE_PURE=1", "python3", "-m", "bluebridge.guest.protocols.krping")
 

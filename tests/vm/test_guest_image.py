@@ -6,13 +6,8 @@ import pytest
 
 from bluebridge.host_tools.machine.vm import Vm
 from bluebridge.images.recipes.guest_contents import MODULES, TESTS
-from tests.vm.conftest import BOOT_SECONDS
 
-pytestmark = [
-    pytest.mark.timeout(2 * BOOT_SECONDS),
-    pytest.mark.devices("hca", vfio=False),
-    pytest.mark.shared_pair,
-]
+pytestmark = [pytest.mark.devices("hca", vfio=False), pytest.mark.shared_pair]
 PROGRAMS = (
     "cmtime devlink ethtool fio ib_atomic_bw ib_read_lat ib_send_bw ib_write_bw ibnetdiscover "
     "ibstat ibv_devinfo ibv_rc_pingpong ibv_srq_pingpong ip iperf3 lspci mckey nvme opensm "

@@ -14,9 +14,6 @@ from bluebridge.host_tools.errors import UsageError
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine.vm import Vm
 from bluebridge.host_tools.pytest_plugin.lab import Lab
-from tests.vm.conftest import BOOT_SECONDS
-
-pytestmark = pytest.mark.timeout(3 * BOOT_SECONDS)
 
 SECONDS = 120.0
 ROUNDS = 200

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from bluebridge.host_tools.machine.vm import Vm
-from tests.vm.conftest import BOOT_SECONDS, ROOT
+from tests.vm.conftest import ROOT
 
-pytestmark = [pytest.mark.timeout(2 * BOOT_SECONDS), pytest.mark.shared_pair]
+pytestmark = pytest.mark.shared_pair
 
 
 @pytest.mark.brief

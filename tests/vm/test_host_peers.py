@@ -15,7 +15,6 @@ from bluebridge.host_tools.rtrs.session import SESSION
 from bluebridge.host_tools.rtrs.sides import KernelClient, routes
 from tests.vm.conftest import BOOT_SECONDS
 
-pytestmark = pytest.mark.timeout(3 * BOOT_SECONDS)
 SERVER = "python3 -m bluebridge.guest.protocols.rnbd server --export disk=ram:64M --interface"
 FIO = (
     "fio --name=verify --filename={device} --size=4M --rw=randrw --bs=4k --ioengine=libaio "

@@ -10,7 +10,7 @@ import pytest
 
 from tests.models.lab_commands import PATIENCE, ROOT, Commands
 
-pytestmark = [pytest.mark.timeout(3 * PATIENCE), pytest.mark.long]
+pytestmark = pytest.mark.long
 PROGRAM = "/tmp/hostile_peer.py"
 OVERFLOW = "strlen: detected buffer overflow: 256 byte read of buffer size 255"
 """Why the kernel ends itself."""

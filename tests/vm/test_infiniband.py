@@ -17,11 +17,8 @@ from bluebridge.host_tools.programs.running import Ended
 from bluebridge.host_tools.pytest_plugin.lab import Lab
 from tests.campaigns.conformance.program import PASSED, every_second_has_bytes
 from tests.campaigns.conformance.session import link_local
-from tests.vm.conftest import BOOT_SECONDS
 from tests.vm.infiniband import NO_LOSS, PROGRAM_SECONDS, bring_up, complaints, talk
 from tests.vm.network import serve_iperf3
-
-pytestmark = pytest.mark.timeout(2 * BOOT_SECONDS)
 
 SWITCH = "S-0002c90300bb0000"
 

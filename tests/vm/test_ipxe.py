@@ -14,10 +14,8 @@ from bluebridge.host_tools.lab.artefacts import network_boot_files
 from bluebridge.host_tools.lab.network_boot import watched
 from bluebridge.host_tools.machine.vm import Vm
 from bluebridge.host_tools.pytest_plugin.lab import Lab
-from tests.models.lab_commands import PATIENCE, Commands
+from tests.models.lab_commands import Commands
 from tests.vm.conftest import BOOT_SECONDS
-
-pytestmark = pytest.mark.timeout(2 * PATIENCE)
 
 LINK_UP = "the link is up"
 SCRIPT = f"""\

@@ -24,8 +24,6 @@ import pytest
 
 from tests.models.lab_commands import PATIENCE, Commands, alive
 
-pytestmark = pytest.mark.timeout(2 * PATIENCE)
-
 SERVER = "server,addr=192.168.69.127,port=9999"
 CLIENT = "client,addr=192.168.69.127,port=9999"
 KRPING = "python3 -m bluebridge.guest.protocols.krping --ip"

@@ -12,9 +12,6 @@ from bluebridge.host_tools.machine.vm import Vm
 from bluebridge.images.artefacts import Artefacts
 from bluebridge.images.recipes.module_build import KbuildRecipe
 from tests.unit.images.test_kmod import state
-from tests.vm.conftest import BOOT_SECONDS
-
-pytestmark = pytest.mark.timeout(2 * BOOT_SECONDS)
 
 BASE = """\
 #include <linux/module.h>

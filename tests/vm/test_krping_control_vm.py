@@ -9,9 +9,7 @@ import pytest
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine.vm import Vm
 from bluebridge.host_tools.pytest_plugin.lab import Lab
-from tests.vm.conftest import BOOT_SECONDS
 
-pytestmark = pytest.mark.timeout(2 * BOOT_SECONDS)
 FILE = "/run/krping"
 LOG = "/tmp/krping.log"
 PORTS = (9999, 9998)

@@ -12,7 +12,6 @@ import pytest
 from bluebridge.host_tools.krping.krping_command import KrpingRequest, run
 from bluebridge.host_tools.lab.pair import Pair
 from tests.models.lab_tool import Tool
-from tests.vm.conftest import BOOT_SECONDS
 
 SERVER = "server,addr=192.168.69.127,port=9999"
 CLIENT = "client,addr=192.168.69.127,port=9999"
@@ -22,7 +21,7 @@ NINE = ["name"] + [
     for unit in ("bytes", "msgs")
 ]
 
-pytestmark = [pytest.mark.timeout(2 * BOOT_SECONDS), pytest.mark.shared_pair]
+pytestmark = pytest.mark.shared_pair
 
 
 @pytest.mark.brief

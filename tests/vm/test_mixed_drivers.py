@@ -20,13 +20,8 @@ from bluebridge.host_tools.hosts.host import Host
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine.vm import Vm
 from tests.models.capture_reader import Parsed, parse, read_file
-from tests.vm.conftest import BOOT_SECONDS
 
-pytestmark = [
-    pytest.mark.timeout(2 * BOOT_SECONDS),
-    pytest.mark.shared_pair,
-    pytest.mark.hosts("b"),
-]
+pytestmark = [pytest.mark.shared_pair, pytest.mark.hosts("b")]
 
 KERNEL, OWN = "192.168.69.127", "192.168.69.128"
 KERNEL6, OWN6 = "fd00:69::127", "fd00:69::128"

@@ -16,14 +16,9 @@ from bluebridge.host_tools.machine import pings
 from bluebridge.host_tools.machine.vm import Vm
 from bluebridge.host_tools.pytest_plugin.buslog import BusLog
 from tests.models.trace_reader import TraceReader
-from tests.vm.conftest import BOOT_SECONDS
 from tests.vm.network import bring_up
 
-pytestmark = [
-    pytest.mark.timeout(2 * BOOT_SECONDS),
-    pytest.mark.devices("hca", vfio=False),
-    pytest.mark.shared_pair,
-]
+pytestmark = [pytest.mark.devices("hca", vfio=False), pytest.mark.shared_pair]
 LOADS = 2
 """The program `unload and load mlx4 20 times` of the conformance run does it more often."""
 

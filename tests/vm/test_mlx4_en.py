@@ -30,11 +30,7 @@ from tests.vm.network import (
     statistics,
 )
 
-pytestmark = [
-    pytest.mark.timeout(2 * BOOT_SECONDS),
-    pytest.mark.devices("hca", vfio=False),
-    pytest.mark.shared_pair,
-]
+pytestmark = [pytest.mark.devices("hca", vfio=False), pytest.mark.shared_pair]
 FRAMES = 20
 
 

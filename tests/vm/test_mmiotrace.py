@@ -4,15 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from bluebridge.device.layout.mlx4.uar import BLUEFLAME
 from bluebridge.host_tools.errors import Reporter
 from bluebridge.host_tools.mmiotrace.mmiotrace_command import TRACE, record
 from bluebridge.host_tools.mmiotrace.trace import parse
-from tests.vm.conftest import BOOT_SECONDS
-
-pytestmark = pytest.mark.timeout(3 * BOOT_SECONDS)
 
 
 def test_every_access_of_the_kernels_drivers_is_in_the_log_in_order(tmp_path: Path) -> None:

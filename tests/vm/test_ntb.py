@@ -17,9 +17,6 @@ from bluebridge.host_tools.machine import pings
 from bluebridge.host_tools.machine.vm import Vm
 from bluebridge.host_tools.programs.ntb_clients import STATS
 from bluebridge.host_tools.pytest_plugin.lab import Lab
-from tests.vm.conftest import BOOT_SECONDS
-
-pytestmark = pytest.mark.timeout(3 * BOOT_SECONDS)
 
 SECONDS = 300.0
 

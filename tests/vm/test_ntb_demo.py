@@ -6,12 +6,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
 from tests.models.lab_tool import Tool
-from tests.vm.conftest import BOOT_SECONDS
-
-pytestmark = pytest.mark.timeout(2 * BOOT_SECONDS)
 
 
 def test_the_demonstration(tool: Callable[..., Tool], tmp_path: Path) -> None:

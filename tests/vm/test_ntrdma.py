@@ -19,9 +19,6 @@ from bluebridge.host_tools.rtrs.session import mapped
 from tests.campaigns import rtrs_matrix
 from tests.campaigns.survival.__main__ import survive
 from tests.models.lab_tool import Tool
-from tests.vm.conftest import BOOT_SECONDS
-
-pytestmark = pytest.mark.timeout(2 * BOOT_SECONDS)
 
 SELDOM = [pytest.param(each, marks=pytest.mark.long) for each in ("ntb+cpu", "tcp")]
 """Tests of the wire and of two processes have these, too."""

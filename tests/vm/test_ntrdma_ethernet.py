@@ -21,8 +21,6 @@ from bluebridge.host_tools.programs.perftest import transfer
 from bluebridge.host_tools.pytest_plugin.lab import Lab
 from tests.vm.conftest import BOOT_SECONDS
 
-pytestmark = pytest.mark.timeout(2 * BOOT_SECONDS)
-
 A, B = ADDRESSES
 KRPING = "python3 -m bluebridge.guest.protocols.krping --provider ntrdma --ethernet --json"
 

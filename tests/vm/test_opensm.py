@@ -12,10 +12,7 @@ from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine import pings
 from bluebridge.host_tools.machine.vm import Vm
 from bluebridge.host_tools.pytest_plugin.lab import Lab
-from tests.vm.conftest import BOOT_SECONDS
 from tests.vm.infiniband import ADDRESSES, PROGRAM_SECONDS, bring_up, complaints, talk
-
-pytestmark = pytest.mark.timeout(2 * BOOT_SECONDS)
 
 UNSENT = re.compile(r"ERR 5430: .* Class 0x3, Method 0x81, Attr 0x1, ")
 """A second answer to one question for the ClassPortInfo. On a busy host the kernel asks again

@@ -12,10 +12,8 @@ from bluebridge.host_tools import cli
 from bluebridge.images import kernel_build
 from bluebridge.images.artefacts import Artefacts
 from bluebridge.images.kernel_config import text
-from tests.models.lab_commands import PATIENCE, Commands
+from tests.models.lab_commands import Commands
 from tests.unit.images.test_kernel_image import RELEASE, bzimage, elf, modules
-
-pytestmark = pytest.mark.timeout(3 * PATIENCE)
 
 
 @pytest.fixture(scope="module")

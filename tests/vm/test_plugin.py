@@ -10,12 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.models.lab_tool import alive
+from tests.models.lab_commands import alive
 from tests.models.plugin_project import Project
 from tests.vm.conftest import BOOT_SECONDS, ROOT
-
-pytestmark = pytest.mark.timeout(3 * BOOT_SECONDS)
-
 
 MINE = """
 import time

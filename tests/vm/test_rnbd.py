@@ -9,9 +9,7 @@ import pytest
 from bluebridge.host_tools.machine.vm import Vm
 from bluebridge.host_tools.pytest_plugin.lab import Lab
 from bluebridge.host_tools.rtrs.session import SESSION, Mapped, mapped
-from tests.vm.conftest import BOOT_SECONDS
 
-pytestmark = pytest.mark.timeout(3 * BOOT_SECONDS)
 CLIENT = f"/run/bluebridge/rnbd-client/{SESSION}"
 PATHS = f"/run/bluebridge/rtrs-client/{SESSION}/paths"
 SERVER = f"/run/bluebridge/rtrs-server/{SESSION}"

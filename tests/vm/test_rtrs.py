@@ -21,9 +21,7 @@ from bluebridge.host_tools.rtrs.fio import Verification
 from bluebridge.host_tools.rtrs.session import SESSION, Cut, Cutter, interrupt, mapped
 from bluebridge.host_tools.rtrs.sides import CLIENT_ROOT, DISK, MAP, routes
 from tests.campaigns import rtrs_matrix
-from tests.vm.conftest import BOOT_SECONDS
 
-pytestmark = pytest.mark.timeout(3 * BOOT_SECONDS)
 _SERVED = f"/sys/devices/virtual/rnbd-server/ctl/devices/ram0/sessions/{SESSION}"
 _PATTERN = (
     "tr '\\0' '\\132' < /dev/zero | dd of={device} bs=1M count=4 oflag=direct iflag=fullblock"

@@ -9,9 +9,9 @@ import pytest
 from bluebridge.host_tools.agent import Command
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine.vm import Vm
-from tests.vm.conftest import BOOT_SECONDS, ROOT
+from tests.vm.conftest import ROOT
 
-pytestmark = [pytest.mark.timeout(2 * BOOT_SECONDS), pytest.mark.shared_pair]
+pytestmark = pytest.mark.shared_pair
 
 
 def _start(guest: Vm, role: str, told: int) -> Command:

@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.models.lab_commands import PATIENCE, Commands
+from tests.models.lab_commands import Commands
 
-pytestmark = pytest.mark.timeout(2 * PATIENCE)
 SERVER = "ibv_rc_pingpong -d mlx4_0 -g 1"
 
 

@@ -20,7 +20,7 @@ from bluebridge.host_tools.machine.vm import Vm, VmConfig
 from bluebridge.host_tools.pytest_plugin.lab import Lab
 from bluebridge.images.cache import Snapshot
 
-pytestmark = [pytest.mark.timeout(480), pytest.mark.shared_pair]
+pytestmark = pytest.mark.shared_pair
 HCA = "15b3:1003"
 GIB = 1 << 30
 

@@ -18,7 +18,6 @@ from bluebridge.host_tools.lab.config import LabConfig
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine.vm import Vm
 from bluebridge.host_tools.pytest_plugin.buslog import BusLog
-from tests.vm.conftest import BOOT_SECONDS
 
 ADDRESS = "addr=192.168.69.127,port=9999"
 GONE = "mlx4_0: the device is gone (reads return all ones)"
@@ -34,8 +33,6 @@ channel = open_device(VfioBus()).create_comp_channel()
 print("waiting", flush=True)
 channel.get_event()
 """
-
-pytestmark = pytest.mark.timeout(2 * BOOT_SECONDS)
 
 
 @pytest.fixture

@@ -7,13 +7,8 @@ from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
-import pytest
-
 from bluebridge.host_tools import cli
 from tests.models.lab_tool import Tool
-from tests.vm.conftest import BOOT_SECONDS
-
-pytestmark = pytest.mark.timeout(3 * BOOT_SECONDS)
 
 COLUMNS = 8
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bluebridge.host_tools.tour.steps import STEPS
-from tests.models.lab_commands import PATIENCE, Commands
-
-pytestmark = pytest.mark.timeout(2 * PATIENCE)
+from tests.models.lab_commands import Commands
 
 
 @pytest.mark.brief

@@ -14,8 +14,6 @@ import pytest
 
 from tests.models.lab_commands import PATIENCE, Commands, alive
 
-pytestmark = pytest.mark.timeout(2 * PATIENCE)
-
 
 @pytest.fixture(scope="module")
 def village(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:

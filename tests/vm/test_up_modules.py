@@ -8,9 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.models.lab_commands import PATIENCE, Commands
-
-pytestmark = pytest.mark.timeout(2 * PATIENCE)
+from tests.models.lab_commands import Commands
 
 COUNTER = """\
 #include <linux/module.h>

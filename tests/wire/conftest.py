@@ -13,7 +13,7 @@ from bluebridge.guest.drivers.hca.context import Context, open_hca
 from bluebridge.guest.verbs import WcStatus, WrOpcode
 from bluebridge.host_tools.vfio_user.bus import SocketBus
 from tests.models.players import PATTERN, connected
-from tests.models.server import ROOT, ServerProcess, serving
+from tests.models.server import ROOT, ServerProcess, devices, serving
 from tests.models.verbs.krping_contract import CLIENT_IP, SERVER_IP, Side
 from tests.wire.krping_pair import opened
 
@@ -69,16 +69,11 @@ def start_server(tmp_path: Path) -> Iterator[StartServer]:
 
 
 @pytest.fixture(scope="session")
-def hca_server(
-    vfio_user_library: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[ServerProcess, Path]]:
+def hca_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ServerProcess, Path]]:
     """The device server with HCAs `a` and `b`, shared by all tests: its process and its folder."""
     folder = tmp_path_factory.mktemp("hca")
-    hcas = [word for name in "ab" for word in ("--hca", f"name={name},socket={folder / name}")]
-    log = ("--log", str(folder / "log"))
-    with serving("bluebridge.device", [*hcas, *log], folder / "server.log") as server:
+    with devices(folder) as server:
         yield server, folder
-    assert "Traceback" not in server.text(), server.text()
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from bluebridge.guest.ntrdma.transports.back_end import BackEnd
 from bluebridge.guest.ntrdma.transports.ntb import PIECE_BYTES, CpuTransport, DmaTransport
 from bluebridge.host_tools.vfio_user.bus import RAM_BASE, RAM_SIZE, Ram
 from tests.models.function import WireFunction
-from tests.models.server import ServerProcess, serving
+from tests.models.server import ServerProcess, devices
 
 BARS = {0: 0xF7_8020_0000, 2: 0xF7_8000_0000, 4: 0x100_0000_0000}
 ENGINE_BARS = {0: 0xF7_9000_0000}
@@ -24,13 +24,8 @@ SECONDS = 20.0
 @contextmanager
 def server(folder: Path, *more: str) -> Iterator[ServerProcess]:
     """A device server with a bridge and two DMA engines; their sockets are in `folder`."""
-    words = ["--bar-sizes", "ntrdma", *more]
-    for name in "ab":
-        words += ["--ntb", f"name={name},socket={folder / name}"]
-        words += ["--dma", f"name={name},socket={folder / f'dma-{name}'}"]
-    with serving("bluebridge.device", words, folder / "server.log") as process:
+    with devices(folder, "--bar-sizes", "ntrdma", *more, kinds=("ntb", "dma")) as process:
         yield process
-        assert "Traceback" not in process.text(), process.text()
 
 
 @contextmanager

@@ -7,12 +7,10 @@ from pathlib import Path
 
 from bluebridge.device.buslog.reader import Event, LogReader
 from bluebridge.device.buslog.writer import FileLog
-from bluebridge.guest.drivers.hca.context import open_hca
 from bluebridge.guest.drivers.hca.posting.blueflame import BlueFlameUse
 from bluebridge.guest.verbs import SendWr, WcStatus, WrOpcode
-from bluebridge.host_tools.vfio_user.bus import SocketBus
-from tests.models.players import Player
-from tests.models.server import serving
+from tests.models.players import Player, driven
+from tests.models.server import devices
 
 STUDY = range(4, 1025, 10)
 """The sizes of the study's script."""
@@ -27,19 +25,13 @@ def sweep(
 ) -> Path:
     """Send each size once from a to b, inline up to 220 bytes; the log of it."""
     folder.mkdir()
-    hcas = [word for name in "ab" for word in ("--hca", f"name={name},socket={folder / name}")]
-    words = [*hcas, "--log", str(folder / "log"), "--blueflame", "on"]
-    with serving("bluebridge.device", words, folder / "server.log") as server:
-        buses = [SocketBus(folder / name) for name in "ab"]
-        with open_hca(buses[0], blueflame=use) as first, open_hca(buses[1]) as second:
-            a, b = Player(first, inline=INLINE), Player(second)
-            a.connect(b)
-            b.connect(a)
-            for size in sizes:
-                _send(a, b, size, opcode)
-        for bus in buses:
-            bus.close()
-    assert "Traceback" not in server.text(), server.text()
+    server = devices(folder, "--blueflame", "on")
+    with server, driven(folder, blueflame=use) as (first, second):
+        a, b = Player(first, inline=INLINE), Player(second)
+        a.connect(b)
+        b.connect(a)
+        for size in sizes:
+            _send(a, b, size, opcode)
     return folder / "log"
 
 

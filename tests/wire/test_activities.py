@@ -17,7 +17,7 @@ from bluebridge.guest.drivers.hca.context import Context, open_hca
 from bluebridge.host_tools.analyzer.activity import Activity, ActivityKind, activities
 from bluebridge.host_tools.lab import hardware
 from bluebridge.host_tools.vfio_user.bus import SocketBus
-from tests.models.server import serving
+from tests.models.server import devices
 
 
 def _link(ctx: Context, state: int) -> None:
@@ -34,8 +34,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The log of what this module's docstring says."""
     place = tmp_path_factory.mktemp("bringup")
     control = place / "control"
-    words = ["--hca", f"name=a,socket={place / 'a'}", "--control", str(control)]
-    with serving("bluebridge.device", [*words, "--log", str(place / "log")], place / "errors"):
+    with devices(place, names="a"):
         bus = SocketBus(place / "a")
         assert hardware.tell(control, "fault a early") == [UNDRIVEN]
         ctx = open_hca(bus)

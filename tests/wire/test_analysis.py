@@ -10,14 +10,13 @@ from pathlib import Path
 import pytest
 
 from bluebridge.device.buslog.reader import LogReader
-from bluebridge.guest.drivers.hca.context import Context, open_hca
+from bluebridge.guest.drivers.hca.context import Context
 from bluebridge.guest.drivers.hca.posting.blueflame import BlueFlameUse
 from bluebridge.guest.verbs import SendWr, WcStatus, WrOpcode
 from bluebridge.host_tools.analyzer import log_command as cli
 from bluebridge.host_tools.analyzer.analysis import PostedBy, Role, Transfer, transfers
-from bluebridge.host_tools.vfio_user.bus import SocketBus
-from tests.models.players import Player, settle
-from tests.models.server import serving
+from tests.models.players import Player, driven, settle
+from tests.models.server import devices
 from tests.models.trace_reader import TraceReader
 
 OK = WcStatus.SUCCESS
@@ -35,18 +34,13 @@ class Recorded:
 
 
 @pytest.fixture(scope="module")
-def recorded(vfio_user_library: Path, tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     """The same writes, sends and reads without BlueFlame, with it, and through a wrong page."""
     folder = tmp_path_factory.mktemp("analysis")
-    hcas = [word for name in "ab" for word in ("--hca", f"name={name},socket={folder / name}")]
-    arguments = [*hcas, "--blueflame", "on", "--log", str(folder / "log")]
-    with serving("bluebridge.device", arguments, folder / "server.log"):
+    with devices(folder, "--blueflame", "on"):
         for use in (None, BlueFlameUse(), BlueFlameUse(wrong_page=True)):
-            buses = [SocketBus(folder / name) for name in "ab"]
-            with open_hca(buses[0], blueflame=use) as a, open_hca(buses[1]) as b:
+            with driven(folder, blueflame=use) as (a, b):
                 _post_all(a, b)
-            for bus in buses:
-                bus.close()
     requests = iter(transfers(folder / "log"))
     return Recorded(folder / "log", {use: list(_take(requests)) for use in USES})
 

@@ -27,6 +27,7 @@ from bluebridge.guest.verbs import SendWr, WcStatus, WrOpcode
 from bluebridge.host_tools.vfio_user.bus import SocketBus
 from bluebridge.host_tools.vfio_user.connection import NO_REPLY
 from tests.models.players import Player
+from tests.models.server import functions
 from tests.wire.conftest import StartServer
 
 INLINE = 220
@@ -45,8 +46,8 @@ class Lab:
 
     def __init__(self, start: StartServer, folder: Path, *words: str) -> None:
         self._folder = folder
-        hcas = [word for name in "ab" for word in ("--hca", f"name={name},socket={folder / name}")]
-        self.server = start("device", *hcas, "--log", str(folder / "log"), *words)
+        log = ("--log", str(folder / "log"))
+        self.server = start("device", *functions(folder), *log, *words)
 
     def posts(
         self,

@@ -11,21 +11,15 @@ from bluebridge.device.layout.ntb.models import MODELS, BridgeModel
 from bluebridge.host_tools.lab.hardware import Hardware, tell
 from bluebridge.host_tools.vfio_user.bus import Ram
 from tests.models.function import WireFunction
-from tests.models.server import serving
+from tests.models.server import devices
 from tests.models.until import until
 from tests.wire.bridge_traffic import BARS, HEARD, MASKED, connected
 
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)
-def test_a_doorbell_and_a_store_get_lost(
-    vfio_user_library: Path, tmp_path: Path, model: BridgeModel
-) -> None:
-    words = ["--ntb-model", model.name, "--control", str(tmp_path / "control")]
-    for name in "ab":
-        words += ["--ntb", f"name={name},socket={tmp_path / name}"]
+def test_a_doorbell_and_a_store_get_lost(tmp_path: Path, model: BridgeModel) -> None:
     hardware = Hardware(lambda line: tell(tmp_path / "control", line))
-    with ExitStack() as stack:
-        stack.enter_context(serving("bluebridge.device", words, tmp_path / "server.log"))
+    with devices(tmp_path, "--ntb-model", model.name, kinds=("ntb",)), ExitStack() as stack:
         functions = []
         for name in "ab":
             ram = Ram()

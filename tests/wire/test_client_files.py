@@ -16,7 +16,7 @@ from bluebridge.device.pyvfio_user.constants import VfioUserCommand
 from bluebridge.host_tools.vfio_user.client import Client
 from bluebridge.host_tools.vfio_user.connection import CONFIG, MSIX, IrqFlag
 from tests.models.lingering import LingeringSockets, send_last
-from tests.models.server import ServerProcess, serving
+from tests.models.server import ServerProcess, devices
 
 GUEST = 0x1_0000_0000
 PAGE = 4096
@@ -48,15 +48,9 @@ class Lab(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def lab(vfio_user_library: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     folder = tmp_path_factory.mktemp("files")
-    words = ["--no-log"]
-    for name in "ab":
-        words += ["--hca", f"name={name},socket={folder / name}"]
-    with (
-        serving("bluebridge.device", words, folder / "server.log") as server,
-        Client(folder / "b") as bystander,
-    ):
+    with devices(folder) as server, Client(folder / "b") as bystander:
         with Client(folder / "a") as idle:
             assert idle.alive()
             files = server.open_files()

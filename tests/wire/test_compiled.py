@@ -17,7 +17,6 @@ from bluebridge.device.buslog.reader import Event, LogReader
 from bluebridge.device.buslog.record import META_NAME
 from bluebridge.device.pyvfio_user import Context, Library, LibraryError, load
 from bluebridge.device.pyvfio_user._library import SHIM, read_layout
-from bluebridge.guest.drivers.hca.context import open_hca
 from bluebridge.guest.verbs import (
     AccessFlags,
     QpInit,
@@ -28,10 +27,10 @@ from bluebridge.guest.verbs import (
     Sge,
     WrOpcode,
 )
-from bluebridge.host_tools.vfio_user.bus import SocketBus
 from bluebridge.hot_modules import DEVICE
 from bluebridge.images.cache import HOME
-from tests.models.server import serving
+from tests.models.players import driven
+from tests.models.server import devices
 
 ACCESS = AccessFlags.LOCAL_WRITE | AccessFlags.REMOTE_WRITE | AccessFlags.REMOTE_READ
 PSN = 0xFFFFF0
@@ -51,9 +50,7 @@ def _session(folder: Path) -> list[tuple[object, ...]]:
     its adapter: the server sees in any order that one has left and what the other does next.
     """
     folder.mkdir()
-    hcas = [word for name in "ab" for word in ("--hca", f"name={name},socket={folder / name}")]
-    arguments = [*hcas, "--log", str(folder / "log"), "--capture", "100000"]
-    with serving("bluebridge.device", arguments, folder / "server.log"):
+    with devices(folder, "--capture", "100000"):
         _traffic(folder)
     reader = LogReader(folder / "log")
     events = takewhile(lambda event: event.values.get("name") != TEARDOWN, reader)
@@ -70,8 +67,7 @@ def _timeless(event: Event) -> tuple[object, ...]:
 
 def _traffic(folder: Path) -> None:
     chance = Random(1)  # the same numbers and keys in both sessions
-    buses = SocketBus(folder / "a"), SocketBus(folder / "b")
-    with open_hca(buses[0], chance=chance) as a, open_hca(buses[1], chance=chance) as b:
+    with driven(folder, chance=chance) as (a, b):
         ends, apart = [], []
         for context in (a, b):
             pd = context.alloc_pd()
@@ -118,9 +114,7 @@ def _traffic(folder: Path) -> None:
             pass
 
 
-def test_the_log_is_the_same_byte_for_byte(
-    vfio_user_library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_log_is_the_same_byte_for_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(PURE, raising=False)
     compiled = _session(tmp_path / "compiled")
     monkeypatch.setenv(PURE, "1")

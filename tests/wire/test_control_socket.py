@@ -18,13 +18,13 @@ from bluebridge.host_tools import cli
 from bluebridge.host_tools.errors import LabError, UsageError
 from bluebridge.host_tools.lab import hardware
 from bluebridge.host_tools.vfio_user.bus import SocketBus
-from tests.models.players import Player
-from tests.models.server import ROOT, serving
+from tests.models.players import Player, driven
+from tests.models.server import ROOT, devices, functions
 from tests.wire.conftest import StartServer
 
 
 def _arguments(folder: Path) -> list[str]:
-    return ["--hca", f"name=a,socket={folder / 'a'}", "--control", str(folder / "control")]
+    return [*functions(folder, names="a"), "--control", str(folder / "control")]
 
 
 def test_a_driver_sees_its_cable_pulled_and_its_adapter_fail(
@@ -71,43 +71,36 @@ def test_a_place_that_is_none_is_one_line(tmp_path: Path) -> None:
     assert not (tmp_path / "a").exists()
 
 
-def test_traffic_shows_up_while_it_runs(vfio_user_library: Path, tmp_path: Path) -> None:
+def test_traffic_shows_up_while_it_runs(tmp_path: Path) -> None:
     """Started before the traffic, it leaves out what was before it."""
-    hcas = [word for name in "ab" for word in ("--hca", f"name={name},socket={tmp_path / name}")]
-    arguments = [*hcas, "--log", str(tmp_path / "log")]
-    buses = []
-    with serving("bluebridge.device", arguments, tmp_path / "server.log"):
-        buses = [SocketBus(tmp_path / name) for name in "ab"]
-        with open_hca(buses[0]) as first, open_hca(buses[1]) as second:
-            a, b = Player(first, inline=64), Player(second)
-            a.connect(b)
-            b.connect(a)
-            words = [
-                sys.executable, "-u", "-m", "bluebridge.host_tools.cli", "watch",
-                str(tmp_path / "log"), "--interval", "0.2",
-            ]  # fmt: skip
-            with subprocess.Popen(
-                words, cwd=ROOT, stdout=subprocess.PIPE, text=True, env={"COLUMNS": "200"}
-            ) as watch:
-                assert watch.stdout is not None
-                try:
-                    first_look = watch.stdout.readline()
-                    assert "work requests/s" in first_look
-                    seen = ""
-                    while "RDMA_WRITE" not in seen:
-                        request = SendWr(1, WrOpcode.RDMA_WRITE, inline_data=bytes(8))
-                        request.remote_addr, request.rkey = b.address, b.mr.rkey
-                        for _ in range(100):
-                            a.qp.post_send(request)
-                            a.expect(WcStatus.SUCCESS)
-                        while not (line := watch.stdout.readline()).startswith(str(tmp_path)):
-                            seen += line
-                    assert "writes to the adapter" in seen
-                    assert "doorbell" in seen
-                finally:
-                    watch.terminate()
-        for bus in buses:
-            bus.close()
+    with devices(tmp_path), driven(tmp_path) as (first, second):
+        a, b = Player(first, inline=64), Player(second)
+        a.connect(b)
+        b.connect(a)
+        words = [
+            sys.executable, "-u", "-m", "bluebridge.host_tools.cli", "watch",
+            str(tmp_path / "log"), "--interval", "0.2",
+        ]  # fmt: skip
+        with subprocess.Popen(
+            words, cwd=ROOT, stdout=subprocess.PIPE, text=True, env={"COLUMNS": "200"}
+        ) as watch:
+            assert watch.stdout is not None
+            try:
+                first_look = watch.stdout.readline()
+                assert "work requests/s" in first_look
+                seen = ""
+                while "RDMA_WRITE" not in seen:
+                    request = SendWr(1, WrOpcode.RDMA_WRITE, inline_data=bytes(8))
+                    request.remote_addr, request.rkey = b.address, b.mr.rkey
+                    for _ in range(100):
+                        a.qp.post_send(request)
+                        a.expect(WcStatus.SUCCESS)
+                    while not (line := watch.stdout.readline()).startswith(str(tmp_path)):
+                        seen += line
+                assert "writes to the adapter" in seen
+                assert "doorbell" in seen
+            finally:
+                watch.terminate()
 
 
 def test_a_folder_without_a_log_is_one_line(
@@ -120,14 +113,12 @@ def test_a_folder_without_a_log_is_one_line(
     assert "holds no bus log" in captured.err
 
 
-def test_the_server_counts(vfio_user_library: Path, tmp_path: Path) -> None:
+def test_the_server_counts(tmp_path: Path) -> None:
     """Messages, a message that was sent again since a rule took it, and the loop's longest call."""
-    hcas = [word for name in "ab" for word in ("--hca", f"name={name},socket={tmp_path / name}")]
     control = tmp_path / "control"
-    with serving("bluebridge.device", [*hcas, "--control", str(control)], tmp_path / "server.log"):
+    with devices(tmp_path):
         before = _counts(control)
-        buses = [SocketBus(tmp_path / name) for name in "ab"]
-        with open_hca(buses[0]) as first, open_hca(buses[1]) as second:
+        with driven(tmp_path) as (first, second):
             a, b = Player(first, inline=64), Player(second)
             a.connect(b)
             b.connect(a)
@@ -139,8 +130,6 @@ def test_the_server_counts(vfio_user_library: Path, tmp_path: Path) -> None:
             after = _counts(control)
             hardware.tell(control, "remove all")
             assert _counts(control)["faults_taken link_rules"] == 1
-        for bus in buses:
-            bus.close()
     grown = {name: value - before[name] for name, value in after.items() if value > before[name]}
     assert grown.pop("messages delivered") >= 2
     assert grown.pop("loop_longest_call_seconds") > 0

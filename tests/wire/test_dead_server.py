@@ -16,8 +16,8 @@ from bluebridge.guest.protocols.krping import host as krping
 from bluebridge.guest.protocols.krping.progress import Log
 from bluebridge.guest.verbs import DeviceLost, WrOpcode
 from bluebridge.host_tools.vfio_user.bus import SocketBus
-from tests.models.players import connected
-from tests.models.server import ServerProcess
+from tests.models.players import connected, driven
+from tests.models.server import ServerProcess, functions
 from tests.models.until import until
 from tests.models.verbs.krping_contract import CLIENT_IP, SERVER_IP, Output, Side, both, start
 from tests.wire.conftest import StartServer
@@ -29,8 +29,7 @@ MANY = 1_000_000
 
 @pytest.fixture
 def server(start_server: StartServer, tmp_path: Path) -> ServerProcess:
-    hcas = [word for name in "ab" for word in ("--hca", f"name={name},socket={tmp_path / name}")]
-    return start_server("bluebridge.device", *hcas)
+    return start_server("bluebridge.device", *functions(tmp_path))
 
 
 @pytest.fixture
@@ -115,8 +114,7 @@ def wait_in_thread(action: Callable[[], object]) -> Callable[[], str]:
 
 def test_waits_for_events_and_commands(server: ServerProcess, tmp_path: Path) -> None:
     """Both kinds of event queues, with and without a time limit; then commands, at once."""
-    buses = [SocketBus(tmp_path / name) for name in "ab"]
-    with open_hca(buses[0]) as first, open_hca(buses[1]) as second:
+    with driven(tmp_path) as (first, second):
         a, _ = connected(first, second)
         a.cq.req_notify()
         while second.async_events.get_event(0):
@@ -136,20 +134,16 @@ def test_waits_for_events_and_commands(server: ServerProcess, tmp_path: Path) ->
         a.qp.destroy()
         a.mr.close()
         assert time.monotonic() - begun < 1.0
-    for bus in buses:
-        bus.close()
 
 
 def test_a_command_under_way(server: ServerProcess, tmp_path: Path) -> None:
     """The server stands still while a command waits for it, and then dies."""
-    bus = SocketBus(tmp_path / "a")
-    with open_hca(bus) as ctx:
+    with driven(tmp_path, "a") as (ctx,):
         server.process.send_signal(signal.SIGSTOP)
         outcome = wait_in_thread(ctx.query_port)
         time.sleep(0.05)  # either side of its first read of the register will do
         server.kill()
         assert outcome() == GONE
-    bus.close()
 
 
 def test_a_device_that_is_gone_is_not_opened(server: ServerProcess, tmp_path: Path) -> None:

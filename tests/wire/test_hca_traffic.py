@@ -10,7 +10,7 @@ from bluebridge.device.buslog.reader import LogReader
 from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.mlx4.eqe import EventType
 from bluebridge.device.layout.net.roce import Syndrome
-from bluebridge.guest.drivers.hca.context import Context, open_hca
+from bluebridge.guest.drivers.hca.context import Context
 from bluebridge.guest.verbs import (
     QpState,
     QpType,
@@ -21,8 +21,8 @@ from bluebridge.guest.verbs import (
     WcStatus,
     WrOpcode,
 )
-from bluebridge.host_tools.vfio_user.bus import SocketBus
-from tests.models.players import PATTERN, PSN, SIZE, Player, connected, fill, untouched
+from tests.models.players import PATTERN, PSN, SIZE, Player, connected, driven, fill, untouched
+from tests.models.server import functions
 from tests.wire.conftest import StartServer
 
 Pair = tuple[Player, Player]
@@ -190,12 +190,8 @@ def test_retries_end(contexts: tuple[Context, Context], why: str) -> None:
 def test_wrong_psn(start_server: StartServer, tmp_path: Path) -> None:
     """A gap in the sequence numbers: NAK 0x60, sent again to no avail, retries exceeded."""
     log = tmp_path / "log"
-    sockets = [f"name={name},socket={tmp_path / name}" for name in "ab"]
-    server = start_server(
-        "bluebridge.device", "--hca", sockets[0], "--hca", sockets[1], "--log", str(log)
-    )
-    buses = [SocketBus(tmp_path / name) for name in "ab"]
-    with open_hca(buses[0]) as first, open_hca(buses[1]) as second:
+    server = start_server("bluebridge.device", *functions(tmp_path), "--log", str(log))
+    with driven(tmp_path) as (first, second):
         a, b = Player(first), Player(second)
         fill(a, b)
         b.connect(a)
@@ -208,8 +204,6 @@ def test_wrong_psn(start_server: StartServer, tmp_path: Path) -> None:
         assert b.qp.query_state() is QpState.RTS
         untouched(a, b)
         responder = b.qp.qpn
-    for bus in buses:
-        bus.close()
     assert server.terminate() == 0, server.text()
     naks = [event for event in LogReader(log) if event.fact is Fact.NAK]
     assert {(event.device, event.obj) for event in naks} == {("b", responder)}

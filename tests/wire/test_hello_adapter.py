@@ -31,7 +31,7 @@ def _run(*words: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def said(vfio_user_library: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+def said(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
     """Return what the program prints, and its log."""
     folder = tmp_path_factory.mktemp("hello")
     return _run("docs/hello_adapter.py", str(folder)), folder / "log"

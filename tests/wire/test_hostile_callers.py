@@ -112,7 +112,7 @@ def test_half_a_message_delays_nobody_else(hca_server: tuple[ServerProcess, Path
 MIB = 1 << 20
 
 
-def test_a_bystander_beside_all_attacks(vfio_user_library: Path, tmp_path: Path) -> None:
+def test_a_bystander_beside_all_attacks(tmp_path: Path) -> None:
     """Two guests that attack, one after the other; what they held is gone with them."""
     told: list[str] = []
     plan = Plan(4000, rounds=1, part=1 / 8, long=64 * MIB, not_ready=40)

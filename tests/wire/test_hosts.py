@@ -53,7 +53,7 @@ class Host:
 
 
 @pytest.fixture
-def hosts(vfio_user_library: Path, tmp_path: Path) -> tuple[Host, Host]:
+def hosts(tmp_path: Path) -> tuple[Host, Host]:
     """Two hosts that name each other, whose servers do not run yet."""
     one, other = (str(end) for end in free_ports(2))
     folders = tmp_path / "one", tmp_path / "other"

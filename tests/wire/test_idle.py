@@ -10,12 +10,10 @@ from pathlib import Path
 import pytest
 
 from bluebridge.device.pyvfio_user.constants import VfioUserCommand
-from bluebridge.guest.drivers.hca.context import open_hca
 from bluebridge.guest.verbs import WcStatus, WrOpcode
-from bluebridge.host_tools.vfio_user.bus import SocketBus
 from bluebridge.host_tools.vfio_user.client import Client
-from tests.models.players import connected, fill
-from tests.models.server import ServerProcess, serving
+from tests.models.players import connected, driven, fill
+from tests.models.server import ServerProcess, devices, serving
 
 IDLE_SECONDS = 1.0
 QUIET_SECONDS = 0.3
@@ -43,9 +41,7 @@ def assert_idle(server: ServerProcess) -> None:
 
 @pytest.mark.brief("True")
 @pytest.mark.parametrize("busy", [False, True])
-def test_a_caller_that_stops_in_its_introduction_wakes_nobody(
-    vfio_user_library: Path, tmp_path: Path, busy: bool
-) -> None:
+def test_a_caller_that_stops_in_its_introduction_wakes_nobody(tmp_path: Path, busy: bool) -> None:
     """Nor does what it said when it has left; its descriptor is closed then."""
     path = tmp_path / "a"
     words = ["--hca", f"name=a,socket={path}", "--no-log"]
@@ -68,26 +64,17 @@ def test_a_caller_that_stops_in_its_introduction_wakes_nobody(
                 assert client.alive()
 
 
-def test_an_idle_lab_never_wakes_its_server(vfio_user_library: Path, tmp_path: Path) -> None:
+def test_an_idle_lab_never_wakes_its_server(tmp_path: Path) -> None:
     """Before the first guest, with two connected ones, and when they have gone."""
-    words = ["--control", str(tmp_path / "control"), "--log", str(tmp_path / "log")]
-    for name in "ab":
-        words += ["--hca", f"name={name},socket={tmp_path / name}"]
-        words += ["--ntb", f"name={name},socket={tmp_path / f'ntb-{name}'}"]
-        words += ["--dma", f"name={name},socket={tmp_path / f'dma-{name}'}"]
-    with serving("bluebridge.device", words, tmp_path / "server.log") as server:
+    with devices(tmp_path, kinds=("hca", "ntb", "dma")) as server:
         assert_idle(server)
-        buses = [SocketBus(tmp_path / name) for name in "ab"]
-        with ExitStack() as stack:
+        with driven(tmp_path) as (first, second), ExitStack() as stack:
             for kind in ("ntb", "dma"):
                 for name in "ab":
                     stack.enter_context(Client(tmp_path / f"{kind}-{name}"))
-            first, second = (stack.enter_context(open_hca(bus)) for bus in buses)
             a, b = connected(first, second)
             fill(a, b)
             a.send(WrOpcode.RDMA_WRITE, [a.sge()], b)
             a.expect(WcStatus.SUCCESS)
             assert_idle(server)
-        for bus in buses:
-            bus.close()
         assert_idle(server)

@@ -12,7 +12,7 @@ from bluebridge.guest.drivers.hca.context import open_hca
 from bluebridge.guest.drivers.hca.resources.commands import HcaError
 from bluebridge.host_tools.vfio_user.bus import SocketBus
 from bluebridge.host_tools.vfio_user.client import Client
-from tests.models.server import ROOT
+from tests.models.server import ROOT, functions
 from tests.wire.conftest import StartServer
 
 CONFIG_REGION = 7
@@ -20,8 +20,7 @@ CLASS_CODE = 9
 
 
 def _hcas(folder: Path, count: int) -> list[str]:
-    names = [f"h{number}" for number in range(count)]
-    return [word for name in names for word in ("--hca", f"name={name},socket={folder / name}")]
+    return functions(folder, names=[f"h{number}" for number in range(count)])
 
 
 def test_the_function_is_an_infiniband_controller(

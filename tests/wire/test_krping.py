@@ -15,7 +15,7 @@ from bluebridge.host_tools.analyzer import log_command as cli
 from bluebridge.host_tools.vfio_user.bus import SocketBus
 from tests.models.capture_reader import parse, read_file
 from tests.models.fuse_peer import NAME, Kernel, connected
-from tests.models.server import serving
+from tests.models.server import devices
 from tests.models.until import until
 from tests.models.verbs.krping_contract import SERVER_IP, KrpingContract, Side, both, start
 from tests.wire.krping_pair import opened
@@ -155,14 +155,10 @@ SERVER_IP6, CLIENT_IP6 = "fd00:69::127", "fd00:69::128"
 TOS = 104
 
 
-def test_a_connection_between_ipv6_addresses_in_a_traffic_class(
-    vfio_user_library: Path, tmp_path: Path
-) -> None:
+def test_a_connection_between_ipv6_addresses_in_a_traffic_class(tmp_path: Path) -> None:
     """Neighbours are found by solicitation; all packets of the connection are of its class."""
-    hcas = [word for name in "ab" for word in ("--hca", f"name={name},socket={tmp_path / name}")]
-    words = [*hcas, "--log", str(tmp_path / "log")]
     with (
-        serving("bluebridge.device", words, tmp_path / "server.log"),
+        devices(tmp_path),
         opened(tmp_path / "a", SERVER_IP6) as a,
         opened(tmp_path / "b", CLIENT_IP6) as b,
     ):

@@ -14,7 +14,7 @@ import pytest
 
 from bluebridge.device.pyvfio_user import ENVIRONMENT
 from bluebridge.host_tools import cli
-from tests.models.lab_tool import Tool
+from tests.models.lab_tool import Tool, tools
 
 ADDRESS = "addr=192.168.69.127,port=9999"
 HOSTS = ("krping", "--host", "a,b", f"server,{ADDRESS}")
@@ -29,16 +29,10 @@ NINE = ["name"] + [
 @pytest.fixture
 def krping(tmp_path: Path) -> Iterator[START]:
     """Starts `bluebridge krping` with a client's options; its log is in the test's folder."""
-    started: list[Tool] = []
-
-    def start(options: str) -> Tool:
-        words = (*HOSTS, f"client,{ADDRESS}{options}", "--json", "--log", str(tmp_path))
-        started.append(Tool(tmp_path, words))
-        return started[-1]
-
-    yield start
-    for each in started:
-        each.kill()
+    with tools(tmp_path) as start:
+        yield lambda options: start(
+            *HOSTS, f"client,{ADDRESS}{options}", "--json", "--log", str(tmp_path)
+        )
 
 
 def connected(tool: Tool, folder: Path) -> None:

@@ -15,8 +15,8 @@ from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.guest.drivers.hca.context import Context, open_hca
 from bluebridge.guest.verbs import QpInit, QpType, SendFlags, SendWr, Sge, WcStatus, WrOpcode
 from bluebridge.host_tools.vfio_user.bus import SocketBus
-from tests.models.players import Player, connected
-from tests.models.server import ServerProcess
+from tests.models.players import Player, connected, driven
+from tests.models.server import ServerProcess, functions
 from tests.models.verbs.player import ALL, PSN
 
 LONG = (28 << 20) + 5
@@ -24,11 +24,10 @@ SERVER = tuple[ServerProcess, Path]
 
 
 @pytest.fixture
-def server(vfio_user_library: Path, tmp_path: Path) -> Iterator[SERVER]:
+def server(tmp_path: Path) -> Iterator[SERVER]:
     """A server of its own, since it is stopped in between: its process and its folder."""
-    hcas = [word for name in "ab" for word in ("--hca", f"name={name},socket={tmp_path / name}")]
-    log = ("--log", str(tmp_path / "log"))
-    process = ServerProcess("bluebridge.device", [*hcas, *log], tmp_path / "server.log")
+    words = [*functions(tmp_path), "--log", str(tmp_path / "log")]
+    process = ServerProcess("bluebridge.device", words, tmp_path / "server.log")
     try:
         yield process, tmp_path
         if process.running():
@@ -84,7 +83,7 @@ def test_a_small_message_overtakes_a_long_one_of_another_queue_pair(
     server: SERVER, opcode: WrOpcode
 ) -> None:
     process, folder = server
-    with open_hca(SocketBus(folder / "a")) as first, open_hca(SocketBus(folder / "b")) as second:
+    with driven(folder) as (first, second):
         a, b = LongPlayer(first), LongPlayer(second)
         for one, other in ((a, b), (b, a)):
             one.connect(other)

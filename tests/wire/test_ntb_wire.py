@@ -18,7 +18,7 @@ from bluebridge.device.pyvfio_user.constants import VfioUserCommand
 from bluebridge.host_tools.analyzer.decode import decode
 from bluebridge.host_tools.vfio_user.client import Client, eventfds
 from bluebridge.host_tools.vfio_user.connection import CONFIG, MSIX, NO_REPLY
-from tests.models.server import ServerProcess, serving
+from tests.models.server import ServerProcess, devices
 
 RAM = 0x100000
 RAM_SIZE = 1 << 20
@@ -107,16 +107,12 @@ class Setup:
 
 
 @pytest.fixture(scope="module")
-def server(
-    vfio_user_library: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[ServerProcess, Path]]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ServerProcess, Path]]:
     """The device server with two bridges and one engine."""
     folder = tmp_path_factory.mktemp("ntb")
-    words = [word for name in "ab" for word in ("--ntb", f"name={name},socket={folder / name}")]
-    words += ["--dma", f"name=a,socket={folder / 'dma'}", "--log", str(folder / "log")]
-    with serving("bluebridge.device", words, folder / "server.log") as process:
+    engine = ("--dma", f"name=a,socket={folder / 'dma'}")
+    with devices(folder, *engine, kinds=("ntb",)) as process:
         yield process, folder
-    assert "Traceback" not in process.text(), process.text()
 
 
 @pytest.fixture

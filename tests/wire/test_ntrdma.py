@@ -27,7 +27,7 @@ NO_MEMORY = RAM_BASE + RAM_SIZE + (1 << 20)
 
 
 @pytest.fixture(scope="module")
-def folder(vfio_user_library: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Where a running server has its sockets."""
     path = tmp_path_factory.mktemp("ntrdma")
     with ntrdma_pair.server(path):
@@ -35,7 +35,7 @@ def folder(vfio_user_library: Path, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 @pytest.fixture(scope="module")
-def another(vfio_user_library: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def another(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A server whose functions nobody has opened."""
     path = tmp_path_factory.mktemp("another")
     with ntrdma_pair.server(path):
@@ -156,9 +156,7 @@ def test_a_receive_leaves_with_the_send_behind_it(another: Path) -> None:
         x.expect(OK)
 
 
-def test_no_access_of_the_first_generation_would_have_hung(
-    vfio_user_library: Path, tmp_path: Path
-) -> None:
+def test_no_access_of_the_first_generation_would_have_hung(tmp_path: Path) -> None:
     """Once the ports are ready: NTRDMA's reason to leave doorbells and scratchpads alone."""
     log = tmp_path / "log"
     with (

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bluebridge.device.buslog.reader import LogReader
-from tests.models.lab_tool import Tool
+from tests.models.lab_tool import Tool, tools
 
 Start = Callable[..., Tool]
 
@@ -19,15 +19,8 @@ Start = Callable[..., Tool]
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
     """Starts `bluebridge` with words and without guests; its log is in the test's folder."""
-    started: list[Tool] = []
-
-    def begin(*words: str) -> Tool:
-        started.append(Tool(tmp_path, (*words, "--host", "a,b", "--log", str(tmp_path))))
-        return started[-1]
-
-    yield begin
-    for each in started:
-        each.kill()
+    with tools(tmp_path) as begin:
+        yield lambda *words: begin(*words, "--host", "a,b", "--log", str(tmp_path))
 
 
 @pytest.mark.parametrize(

@@ -30,9 +30,7 @@ class Recorded:
 
 @pytest.fixture(scope="module", params=[True, False], ids=["ntb+dma", "ntb+cpu"])
 def recorded(
-    vfio_user_library: Path,
-    tmp_path_factory: pytest.TempPathFactory,
-    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[Recorded]:
     """A write, a read, a send, then writes in batches."""
     folder = tmp_path_factory.mktemp("ntrdma-log")

@@ -16,9 +16,7 @@ from tests.wire import ntrdma_pair
 
 @pytest.fixture(scope="module", params=["intel-gen4", "intel-gen1"])
 def folder(
-    vfio_user_library: Path,
-    tmp_path_factory: pytest.TempPathFactory,
-    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[Path]:
     """Where a running server has its sockets."""
     path = tmp_path_factory.mktemp("original")

@@ -25,7 +25,7 @@ SECRET = b"none of yours"
 
 
 @pytest.fixture(scope="module")
-def folder(vfio_user_library: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Where a running server has its sockets and its log."""
     path = tmp_path_factory.mktemp("registered")
     with ntrdma_pair.server(path, "--log", str(path / "log")):
@@ -94,7 +94,7 @@ def test_memory_of_verbs_ends_with_the_piece(folder: Path) -> None:
             memory.free()
 
 
-def test_the_first_generation_cannot(vfio_user_library: Path, tmp_path: Path) -> None:
+def test_the_first_generation_cannot(tmp_path: Path) -> None:
     """Its windows begin at multiples of their size, which is that of all memory."""
     with (
         ntrdma_pair.server(tmp_path, "--ntb-model", "intel-gen1"),

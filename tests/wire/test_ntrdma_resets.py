@@ -31,9 +31,7 @@ SECONDS = 20.0
 
 @pytest.fixture(scope="module", params=["intel-gen4", "intel-gen1"])
 def folder(
-    request: pytest.FixtureRequest,
-    vfio_user_library: Path,
-    tmp_path_factory: pytest.TempPathFactory,
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Path]:
     """Where a running server has its sockets and its log."""
     path = tmp_path_factory.mktemp("resets")

@@ -19,7 +19,7 @@ _MORE_KILOBYTES = 2048
 
 
 @pytest.fixture(scope="module")
-def server(vfio_user_library: Path, folder: Path) -> Iterator[ServerProcess]:
+def server(folder: Path) -> Iterator[ServerProcess]:
     """One whose stock is counted, with bridges that note what the hardware would not bear."""
     log = folder / "log"
     with ntrdma_pair.server(folder, "--ntb-model", "intel-gen1", "--log", str(log)) as process:

@@ -9,18 +9,16 @@ from pathlib import Path
 import pytest
 
 from bluebridge.device.buslog.reader import LogReader
-from bluebridge.guest.drivers.hca.context import open_hca
 from bluebridge.guest.verbs import SendWr, WcStatus, WrOpcode
 from bluebridge.host_tools.analyzer.activity import activities
 from bluebridge.host_tools.analyzer.analysis import Role, Transfer, transfers
 from bluebridge.host_tools.analyzer.event_lines import named_fields
 from bluebridge.host_tools.cli import main
 from bluebridge.host_tools.lab import hardware
-from bluebridge.host_tools.vfio_user.bus import SocketBus
 from bluebridge.host_tools.web import rows
 from tests.models.house import HOME
-from tests.models.players import SIZE, Player, settle
-from tests.models.server import serving
+from tests.models.players import SIZE, Player, driven, settle
+from tests.models.server import devices
 
 OK = WcStatus.SUCCESS
 MTU = 1024
@@ -40,39 +38,33 @@ class Recorded:
 
 
 @pytest.fixture(scope="module")
-def recorded(vfio_user_library: Path, tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     """A SEND of 5 bytes, a WRITE of which a packet is lost, READs, a refused WRITE."""
     folder = tmp_path_factory.mktemp("views")
-    words = [word for name in "ab" for word in ("--hca", f"name={name},socket={folder / name}")]
-    words += ["--wire", "packets", "--log", str(folder / "log"), "--control", str(folder / "c")]
-    with serving("bluebridge.device", words, folder / "server.log"):
-        buses = [SocketBus(folder / name) for name in "ab"]
-        with open_hca(buses[0]) as first, open_hca(buses[1]) as second:
-            a, b = Player(first), Player(second)
-            a.connect(b, max_rd_atomic=2)
-            b.connect(a)
-            qpns, rkey = (a.qp.qpn, b.qp.qpn), b.mr.rkey
-            b.receive()
-            a.send(WrOpcode.SEND, [a.sge(0, 5)])
+    with devices(folder, "--wire", "packets"), driven(folder) as (first, second):
+        a, b = Player(first), Player(second)
+        a.connect(b, max_rd_atomic=2)
+        b.connect(a)
+        qpns, rkey = (a.qp.qpn, b.qp.qpn), b.mr.rkey
+        b.receive()
+        a.send(WrOpcode.SEND, [a.sge(0, 5)])
+        a.expect(OK)
+        b.expect(OK)
+        hardware.tell(folder / "control", "drop a direction=out psn=+3 transmission=1 count=1")
+        for opcode in (WrOpcode.RDMA_WRITE, WrOpcode.RDMA_READ):
+            a.send(opcode, [a.sge(0, SIZE)], b)
             a.expect(OK)
-            b.expect(OK)
-            hardware.tell(folder / "c", "drop a direction=out psn=+3 transmission=1 count=1")
-            for opcode in (WrOpcode.RDMA_WRITE, WrOpcode.RDMA_READ):
-                a.send(opcode, [a.sge(0, SIZE)], b)
-                a.expect(OK)
-                settle(a)
-            reads = [SendWr(1, WrOpcode.RDMA_READ, [a.sge(0, SHORT)]) for _ in range(READS)]
-            for read in reads:
-                read.remote_addr, read.rkey = b.address, rkey
-            a.qp.post_send(reads)
-            a.expect(*[OK] * READS)
             settle(a)
-            refused = SendWr(1, WrOpcode.RDMA_WRITE, [a.sge(0, 8)])
-            refused.remote_addr, refused.rkey = b.address, rkey + 1
-            a.qp.post_send(refused)
-            a.expect(WcStatus.REM_ACCESS_ERR)
-        for bus in buses:
-            bus.close()
+        reads = [SendWr(1, WrOpcode.RDMA_READ, [a.sge(0, SHORT)]) for _ in range(READS)]
+        for read in reads:
+            read.remote_addr, read.rkey = b.address, rkey
+        a.qp.post_send(reads)
+        a.expect(*[OK] * READS)
+        settle(a)
+        refused = SendWr(1, WrOpcode.RDMA_WRITE, [a.sge(0, 8)])
+        refused.remote_addr, refused.rkey = b.address, rkey + 1
+        a.qp.post_send(refused)
+        a.expect(WcStatus.REM_ACCESS_ERR)
     return Recorded(folder / "log", list(transfers(folder / "log")), qpns, rkey)
 
 

@@ -22,7 +22,7 @@ from bluebridge.host_tools.analyzer.wire_check.checker import Checker
 from bluebridge.host_tools.analyzer.wire_check.rules import Seen
 from bluebridge.host_tools.lab import hardware
 from tests.models.players import PATTERN, SIZE, Player, connected
-from tests.models.server import ServerProcess, serving
+from tests.models.server import ServerProcess, devices
 from tests.wire import test_hca_traffic
 from tests.wire.test_verbs_hca import TestHca as Hca
 
@@ -45,18 +45,11 @@ class TestPackets(Hca):
 
 
 @pytest.fixture(scope="module")
-def hca_server(
-    vfio_user_library: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[ServerProcess, Path]]:
+def hca_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ServerProcess, Path]]:
     """A server whose HCAs are joined by packets."""
     folder = tmp_path_factory.mktemp("packets")
-    words = [word for name in "ab" for word in ("--hca", f"name={name},socket={folder / name}")]
-    words += ["--log", str(folder / "log"), "--control", str(folder / "control")]
-    with serving(
-        "bluebridge.device", [*words, "--wire", "packets"], folder / "server.log"
-    ) as server:
+    with devices(folder, "--wire", "packets") as server:
         yield server, folder
-    assert "Traceback" not in server.text(), server.text()
 
 
 @pytest.fixture

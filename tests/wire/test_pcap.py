@@ -19,7 +19,7 @@ from bluebridge.host_tools.analyzer.pcap.export import DISSECTOR_FILE
 from bluebridge.host_tools.analyzer.pcap.tlp_packets import PURPOSES
 from bluebridge.host_tools.analyzer.transaction import Role
 from tests.models.capture_reader import Captured, Parsed, parse, read_file
-from tests.models.server import serving
+from tests.models.server import devices
 from tests.models.verbs.krping_contract import CLIENT_IP, SERVER_IP, both
 from tests.tshark import tshark
 from tests.wire.krping_pair import opened
@@ -32,13 +32,11 @@ REQ, REP, RTU, DREQ, DREP = 0x10, 0x13, 0x14, 0x15, 0x16
 
 
 @pytest.fixture(scope="module")
-def session(vfio_user_library: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The bus log of a session with everything kept."""
     folder = tmp_path_factory.mktemp("pcap")
-    hcas = [word for name in "ab" for word in ("--hca", f"name={name},socket={folder / name}")]
-    arguments = [*hcas, "--log", str(folder / "log"), "--capture", "100000"]
     with (
-        serving("bluebridge.device", arguments, folder / "server.log"),
+        devices(folder, "--capture", "100000"),
         opened(folder / "a", SERVER_IP) as a,
         opened(folder / "b", CLIENT_IP) as b,
     ):

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from bluebridge.guest.connections import open_connections
-from bluebridge.guest.drivers.hca.context import open_hca
 from bluebridge.guest.drivers.hca.posting.blueflame import BlueFlameUse
 from bluebridge.guest.link import CLIENT, SECONDS, SERVER
 from bluebridge.guest.perf.sides import PORT, TESTS, WRITE_LAT, Measured, ask, part, serve
 from bluebridge.guest.verbs import AccessFlags, Device
 from bluebridge.host_tools.analyzer.analysis import PostedBy, transfers
-from bluebridge.host_tools.vfio_user.bus import SocketBus
+from tests.models.players import driven
+from tests.models.server import devices
 from tests.wire.conftest import StartServer
 
 TURNS = 10
@@ -115,15 +115,8 @@ def hcas(
     start_server: StartServer, folder: Path, use: BlueFlameUse | None
 ) -> Iterator[list[Device]]:
     """Two HCAs of one server, which has ended well behind it."""
-    words = [word for name in "ab" for word in ("--hca", f"name={name},socket={folder / name}")]
-    log = ("--log", str(folder / "log"), "--blueflame", "on")
-    server = start_server("bluebridge.device", *words, *log)
-    with (
-        open_hca(SocketBus(folder / "a"), blueflame=use) as first,
-        open_hca(SocketBus(folder / "b"), blueflame=use) as second,
-    ):
-        yield [first, second]
-    assert server.terminate() == 0
+    with devices(folder, "--blueflame", "on"), driven(folder, blueflame=use) as contexts:
+        yield [*contexts]
 
 
 @contextmanager

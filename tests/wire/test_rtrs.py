@@ -16,7 +16,7 @@ from bluebridge.guest.providers import open_device
 from bluebridge.guest.verbs import Device
 from bluebridge.host_tools.lab import hardware
 from bluebridge.host_tools.vfio_user.bus import SocketBus
-from tests.models.server import ServerProcess
+from tests.models.server import ServerProcess, functions
 from tests.models.verbs.rtrs_contract import (
     CLIENT,
     LIKELY,
@@ -96,8 +96,8 @@ class TwoPaths:
 
 @pytest.fixture
 def two_paths(start_server: StartServer, tmp_path: Path) -> TwoPaths:
-    hcas = [word for name in "abcd" for word in ("--hca", f"name={name},socket={tmp_path / name}")]
-    start_server("bluebridge.device", *hcas, "--control", str(tmp_path / "control"))
+    words = functions(tmp_path, names="abcd")
+    start_server("bluebridge.device", *words, "--control", str(tmp_path / "control"))
     return TwoPaths(tmp_path)
 
 

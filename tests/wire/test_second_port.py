@@ -12,7 +12,7 @@ import pytest
 from bluebridge.device.layout.mlx4.eqe import PORT_DOWN, EventType
 from bluebridge.guest.cm import ConnParam, open_cm
 from bluebridge.guest.cm import EventType as CmEventType
-from bluebridge.guest.drivers.hca.context import Context, open_hca
+from bluebridge.guest.drivers.hca.context import Context
 from bluebridge.guest.netif import NetInterface
 from bluebridge.guest.protocols.krping import host as krping
 from bluebridge.guest.protocols.krping.progress import Log
@@ -20,31 +20,27 @@ from bluebridge.guest.verbs import QpInit, QpType, SendFlags, SendWr, VerbsError
 from bluebridge.host_tools.lab import hardware
 from bluebridge.host_tools.lab.hardware import Hardware
 from bluebridge.host_tools.vfio_user.bus import SocketBus
-from tests.models.players import PATTERN, QKEY, Player, connected, fill
+from tests.models.players import PATTERN, QKEY, Player, connected, driven, fill
+from tests.models.server import functions
 from tests.models.verbs.krping_contract import Output
 from tests.wire.conftest import StartServer
 from tests.wire.test_cm import expect
 
 Contexts = tuple[Context, Context]
-FOLDER_NAMES = ("a", "b")
 
 
 @pytest.fixture
 def folder(start_server: StartServer, tmp_path: Path) -> Path:
     """A server with two HCAs of two ports each."""
-    hcas = [word for n in FOLDER_NAMES for word in ("--hca", f"name={n},socket={tmp_path / n}")]
-    start_server("bluebridge.device", *hcas, "--ports", "2", "--control", str(tmp_path / "control"))
+    words = (*functions(tmp_path), "--ports", "2", "--control", str(tmp_path / "control"))
+    start_server("bluebridge.device", *words)
     return tmp_path
 
 
 @pytest.fixture
 def contexts(folder: Path) -> Iterator[Contexts]:
     """Both HCAs, their first ports up."""
-    with ExitStack() as stack:
-        buses = [SocketBus(folder / name) for name in FOLDER_NAMES]
-        for bus in buses:
-            stack.callback(bus.close)
-        a, b = (stack.enter_context(open_hca(bus)) for bus in buses)
+    with driven(folder) as (a, b):
         yield a, b
 
 
@@ -177,7 +173,7 @@ def test_port_events_are_those_of_the_port(contexts: Contexts, folder: Path) -> 
 def test_krping_over_the_second_port(folder: Path) -> None:
     with ExitStack() as stack:
         hosts = []
-        for number, name in enumerate(FOLDER_NAMES, 1):
+        for number, name in enumerate("ab", 1):
             bus = SocketBus(folder / name)
             stack.callback(bus.close)
             host = krping.host_of(krping.open_hca(bus), f"10.1.2.{number}", Log(Output()), port=2)
@@ -198,11 +194,7 @@ def test_faults_of_the_second_network(start_server: StartServer, tmp_path: Path)
     hcas = [f"name={n},socket={tmp_path / n}{',net=1' if '.' in n else ''}" for n in names]
     words = [word for hca in hcas for word in ("--hca", hca)]
     start_server("bluebridge.device", *words, "--control", str(tmp_path / "control"))
-    with ExitStack() as stack:
-        buses = [SocketBus(tmp_path / name) for name in names]
-        for bus in buses:
-            stack.callback(bus.close)
-        a, b, a1, b1 = (stack.enter_context(open_hca(bus)) for bus in buses)
+    with driven(tmp_path, names) as (a, b, a1, b1):
         pairs = connected(a, b), connected(a1, b1)
         with Hardware(lambda line: control(tmp_path, line)).drop("a.1") as rule:
             for (first, second), status in zip(pairs, (WcStatus.SUCCESS, _LOST), strict=True):

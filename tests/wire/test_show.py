@@ -14,7 +14,8 @@ from bluebridge.host_tools.lab import hardware
 from bluebridge.host_tools.show.show_command import KINDS, Answer, Tell, ask
 from bluebridge.host_tools.show.text import Item
 from bluebridge.host_tools.vfio_user.bus import SocketBus
-from tests.models.players import PSN, SIZE, Player, connected
+from tests.models.players import PSN, SIZE, Player, connected, driven
+from tests.models.server import functions
 from tests.wire.conftest import StartServer
 
 
@@ -37,8 +38,8 @@ def one(folder: Path, name: str, kind: str, number: int | None = None) -> Item:
 
 def serve(start_server: StartServer, folder: Path, *more: str) -> None:
     """Two HCAs and a control socket."""
-    hcas = [word for name in "ab" for word in ("--hca", f"name={name},socket={folder / name}")]
-    start_server("bluebridge.device", *hcas, "--control", str(folder / "control"), *more)
+    words = (*functions(folder), "--control", str(folder / "control"), *more)
+    start_server("bluebridge.device", *words)
 
 
 def check_pair(folder: Path, a: Player, b: Player) -> None:
@@ -58,9 +59,8 @@ def check_pair(folder: Path, a: Player, b: Player) -> None:
 
 def test_what_a_driver_programmed(start_server: StartServer, tmp_path: Path) -> None:
     serve(start_server, tmp_path)
-    buses = SocketBus(tmp_path / "a"), SocketBus(tmp_path / "b")
     assert shown(tmp_path, "a", "qp").functions[0]["initialised"] is False
-    with open_hca(buses[0]) as one_side, open_hca(buses[1]) as other:
+    with driven(tmp_path) as (one_side, other):
         a, b = connected(one_side, other)
         check_pair(tmp_path, a, b)
         a.send(WrOpcode.RDMA_WRITE, [a.sge(0, 64)], b)
@@ -72,8 +72,6 @@ def test_what_a_driver_programmed(start_server: StartServer, tmp_path: Path) -> 
         a.qp.modify_err()
         assert one(tmp_path, "a", "qp", a.qp.qpn)["state"] == "ERR"
     assert shown(tmp_path, "a", "qp").items == []
-    for bus in buses:
-        bus.close()
 
 
 def test_config_space_and_registers(start_server: StartServer, tmp_path: Path) -> None:
@@ -93,14 +91,13 @@ def test_config_space_and_registers(start_server: StartServer, tmp_path: Path) -
 
 def test_many_objects_come_in_parts(start_server: StartServer, tmp_path: Path) -> None:
     serve(start_server, tmp_path)
-    bus = SocketBus(tmp_path / "a")
     lines: list[str] = []
 
     def tell(line: str) -> list[str]:
         lines.append(line)
         return hardware.tell(tmp_path / "control", line)
 
-    with open_hca(bus) as ctx:
+    with driven(tmp_path, "a") as (ctx,):
         pd = ctx.alloc_pd()
         cq = ctx.create_cq(16)
         qps = [
@@ -113,16 +110,15 @@ def test_many_objects_come_in_parts(start_server: StartServer, tmp_path: Path) -
         assert {qp.qpn for qp in qps} <= {item["lqpn"] for item in answer.items}
         assert answer.functions[0]["count"] == len(answer.items)
         assert len(lines) > 1
-    bus.close()
 
 
 @pytest.mark.parametrize("model", models.MODELS, ids=lambda model: model.name)
 def test_bridges_and_engines(
     start_server: StartServer, tmp_path: Path, model: models.BridgeModel
 ) -> None:
-    words = [word for name in "ab" for word in ("--ntb", f"name={name},socket={tmp_path / name}")]
-    words += ["--dma", f"name=a,socket={tmp_path / 'dma'}", "--ntb-model", model.name]
-    start_server("bluebridge.device", *words, "--control", str(tmp_path / "control"))
+    words = (*functions(tmp_path, "ntb"), "--dma", f"name=a,socket={tmp_path / 'dma'}")
+    where = ("--ntb-model", model.name, "--control", str(tmp_path / "control"))
+    start_server("bluebridge.device", *words, *where)
     bridge = f"a.{model.log_suffix}"
     bus = SocketBus(tmp_path / "a")
     registers = shown(tmp_path, bridge, "regs").items

@@ -20,8 +20,8 @@ from bluebridge.guest.verbs import QpState, WcStatus, WrOpcode
 from bluebridge.host_tools.vfio_user.bus import SocketBus
 from bluebridge.host_tools.vfio_user.client import Client
 from bluebridge.host_tools.vfio_user.connection import CONFIG
-from tests.models.players import Player, connected
-from tests.models.server import ROOT, ServerProcess, serving
+from tests.models.players import Player, connected, driven
+from tests.models.server import ROOT, ServerProcess, devices
 from tests.models.until import until
 from tests.wire.guest_process import MAC, End, connect, writes
 
@@ -38,21 +38,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def server(folder: Path) -> Iterator[ServerProcess]:
     """A server of its own: its memory is measured."""
-    hcas = [word for name in "ab" for word in ("--hca", f"name={name},socket={folder / name}")]
-    log = ("--log", str(folder / "log"))
-    with serving("bluebridge.device", [*hcas, *log], folder / "server.log") as server:
+    with devices(folder) as server:
         yield server
-    assert "Traceback" not in server.text(), server.text()
-    assert "still held" not in server.text(), server.text()
 
 
 @pytest.fixture
 def peer(server: ServerProcess, folder: Path) -> Iterator[Context]:
     """The guest that lives on."""
-    bus = SocketBus(folder / "b")
-    with open_hca(bus) as ctx:
+    with driven(folder, "b") as (ctx,):
         yield ctx
-    bus.close()
 
 
 def power_on_state(path: Path) -> tuple[bytes, bytes]:
@@ -143,14 +137,12 @@ def test_the_next_guest_works_with_the_same_peer(
     server: ServerProcess, folder: Path, peer: Context
 ) -> None:
     one_life(folder / "a", peer, rounds=1)
-    bus = SocketBus(folder / "a")
-    with open_hca(bus) as again:
+    with driven(folder, "a") as (again,):
         assert again.ethernet_port.mac != MAC
         a, b = connected(again, peer)
         for player, other in ((a, b), (b, a)):
             player.send(WrOpcode.RDMA_WRITE, [player.sge()], other)
             player.expect(OK)
-    bus.close()
 
 
 def test_a_storm_of_callers_leaves_the_guest_alone(

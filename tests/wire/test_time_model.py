@@ -42,7 +42,7 @@ class Logs:
 
 
 @pytest.fixture(scope="module")
-def logs(vfio_user_library: Path, tmp_path_factory: pytest.TempPathFactory) -> Logs:
+def logs(tmp_path_factory: pytest.TempPathFactory) -> Logs:
     """The sweeps, run once."""
     folder = tmp_path_factory.mktemp("sweeps")
     return Logs(
@@ -107,9 +107,7 @@ def _largest(log: Path) -> int:
     return max(each.length for each in transfers(log) if each.posted_by is PostedBy.BLUEFLAME)
 
 
-def test_other_operations_are_not_the_studys(
-    logs: Logs, vfio_user_library: Path, tmp_path: Path
-) -> None:
+def test_other_operations_are_not_the_studys(logs: Logs, tmp_path: Path) -> None:
     """A log of perftest has frames of its TCP connection, sent through BlueFlame, too."""
     sends = sweep(tmp_path / "send", (4, 14), BlueFlameUse(), WrOpcode.SEND)
     model = load("system-z")
@@ -192,7 +190,7 @@ def test_a_line_less_in_the_log_changes_the_time(logs: Logs, tmp_path: Path) -> 
     assert before - after == pytest.approx(us.write)
 
 
-def test_sends_wait_for_the_completion_of_the_peer(vfio_user_library: Path, tmp_path: Path) -> None:
+def test_sends_wait_for_the_completion_of_the_peer(tmp_path: Path) -> None:
     """The receiver of a SEND polls its completion queue."""
     log = sweep(tmp_path / "send", (4, 64), BlueFlameUse(), WrOpcode.SEND)
     us = load("system-z").profile.us

@@ -12,6 +12,7 @@ from bluebridge.device.layout.pci import DEVICE_CONNECTX3_PRO
 from bluebridge.guest.providers import open_device
 from bluebridge.guest.verbs import WrOpcode
 from bluebridge.host_tools.vfio_user.bus import SocketBus
+from tests.models.server import functions
 from tests.models.verbs.contract import Devices, VerbsContract
 from tests.models.verbs.contract.common import OK, join
 from tests.models.verbs.player import PATTERN, Player, fill
@@ -31,8 +32,7 @@ class TestHca(VerbsContract):
 
 
 def test_a_connectx3_pro_is_taken(start_server: StartServer, tmp_path: Path) -> None:
-    hcas = [word for n in "ab" for word in ("--hca", f"name={n},socket={tmp_path / n}")]
-    start_server("bluebridge.device", *hcas, "--pro")
+    start_server("bluebridge.device", *functions(tmp_path), "--pro")
     with ExitStack() as stack:
         buses = [stack.enter_context(closing(SocketBus(tmp_path / name))) for name in "ab"]
         assert [bus.load_config(2, 2) for bus in buses] == [DEVICE_CONNECTX3_PRO] * 2

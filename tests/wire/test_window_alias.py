@@ -16,7 +16,7 @@ import pytest
 from bluebridge.device.pyvfio_user.constants import HEADER, VfioUserCommand
 from bluebridge.host_tools.vfio_user.client import Client, sealed_memory
 from bluebridge.host_tools.vfio_user.connection import CONFIG
-from tests.models.server import serving
+from tests.models.server import devices
 
 START, LENGTH = 0x100000, 4 << 20
 """Of a guest's memory, at the same place in its file; the first MiB of a machine is not all RAM."""
@@ -27,16 +27,11 @@ BAR4 = 0xFE_0000_0000
 
 
 @pytest.fixture(scope="module")
-def folder(vfio_user_library: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A server with two bridges and two engines, whose wide windows are aliases."""
     folder = tmp_path_factory.mktemp("alias")
-    words = ["--bar-sizes", "ntrdma", "--window-alias"]
-    for name in "ab":
-        words += ["--ntb", f"name={name},socket={folder / name}"]
-        words += ["--dma", f"name={name},socket={folder / f'dma-{name}'}"]
-    with serving("bluebridge.device", words, folder / "server.log") as process:
+    with devices(folder, "--bar-sizes", "ntrdma", "--window-alias", kinds=("ntb", "dma")):
         yield folder
-    assert "Traceback" not in process.text(), process.text()
 
 
 def _engine(folder: Path, stack: ExitStack, name: str) -> mmap.mmap:

@@ -43,11 +43,11 @@ class Names:
 
     def __init__(self) -> None:
         self.paths = house.modules()
-        self.trees = {name: ast.parse(path.read_text()) for name, path in self.paths.items()}
+        self.trees = {name: house.tree(path) for name, path in self.paths.items()}
         self.defined = {name: _defined(tree.body) for name, tree in self.trees.items()}
         self.classes: defaultdict[str, list[Class]] = defaultdict(list)
         for tree in self.trees.values():
-            for node in ast.walk(tree):
+            for node in house.statements(tree):
                 if isinstance(node, ast.ClassDef):
                     self.classes[node.name].append(Class(_members(node), _bases(node)))
 
@@ -141,7 +141,7 @@ def _used(tree: ast.Module) -> set[str]:
 
 def prose(path: Path, tree: ast.Module) -> Iterator[str]:
     """Yield the text of each docstring and comment."""
-    for node in ast.walk(tree):
+    for node in house.statements(tree):
         value = node.value if isinstance(node, ast.Expr) else None
         if isinstance(value, ast.Constant) and isinstance(value.value, str):
             yield value.value

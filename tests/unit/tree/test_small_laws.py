@@ -39,8 +39,7 @@ def product() -> list[Module]:
     for path in house.modules().values():
         name = str(path.relative_to(house.HOME))
         if not name.startswith("tests/"):
-            text = path.read_text(encoding="utf-8")
-            found.append(Module(name, ast.parse(text), text))
+            found.append(Module(name, house.tree(path), path.read_text(encoding="utf-8")))
     return found
 
 
