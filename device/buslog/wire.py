@@ -3,8 +3,8 @@
 In a record of `Kind.WIRE`, `what` is the kind of message. `obj` is the target's QP number,
 `address` the remote address of a request or the value an atomic found, `length` the bytes of the
 message. The data of an Ethernet frame are the frame. Those of other messages are `HEAD`, `ROUTE`,
-`TARGET_SRQ` if the request is one of XRC, `OPERANDS` if it is an atomic, and as much of the payload
-as was captured.
+`UDP_PORT` if the form says so, `TARGET_SRQ` if the request is one of XRC, `OPERANDS` if it is an
+atomic, and as much of the payload as was captured.
 """
 
 from __future__ import annotations
@@ -28,7 +28,12 @@ from bluebridge.device.packets.reader import (
 
 ROUTE: Final = Struct("<6s6s16s16sHHIBBBB")
 """Source and destination address, GIDs, VLAN, P_Key, flow label, traffic class, hop limit, service
-level, form: RoCE version, 0 for InfiniBand, whose addresses are LIDs of two bytes."""
+level, form: RoCE version, 0 for InfiniBand, whose addresses are LIDs of two bytes; `HAS_UDP_PORT`
+is added where the sender has chosen a source port."""
+
+HAS_UDP_PORT: Final = 0x80
+UDP_PORT: Final = Struct("<H")
+"""Source port of UDP; where it is missing, it is computed from the numbers of the queue pairs."""
 
 PREFIX_BYTES: Final = HEAD.size + ROUTE.size
 """Bytes of `HEAD` and `ROUTE`, with which every message but a frame begins."""
@@ -53,8 +58,12 @@ def read_message(event: Event) -> WireMessage:
         message.flags, code, message.syndrome, message.source_qpn,
         message.psn, message.packets, message.key, message.immediate,
     ) = HEAD.unpack_from(data)  # fmt: skip
-    _route(message, data)
     start = PREFIX_BYTES
+    if _route(message, data):
+        if len(data) < start + UDP_PORT.size:
+            raise _damaged(event)
+        (message.udp_port,) = UDP_PORT.unpack_from(data, start)
+        start += UDP_PORT.size
     if event.what == What.REQUEST:
         try:
             message.op = Op(code)
@@ -85,14 +94,17 @@ def packet_of(event: Event) -> WirePacket | None:
         return None
 
 
-def _route(message: WireMessage, data: bytes) -> None:
+def _route(message: WireMessage, data: bytes) -> bool:
+    """Read the route of a message; returns True if a source port of UDP follows."""
     (
         message.source, message.destination, message.sgid, message.dgid,
         message.vlan, message.pkey, message.flow_label, message.traffic_class,
-        message.hop_limit, message.service_level, message.form,
+        message.hop_limit, message.service_level, form,
     ) = ROUTE.unpack_from(data, HEAD.size)  # fmt: skip
+    message.form = form & ~HAS_UDP_PORT
     if message.form == INFINIBAND:
         message.source, message.destination = message.source[:2], message.destination[:2]
+    return bool(form & HAS_UDP_PORT)
 
 
 def _damaged(event: Event) -> LogError:

@@ -185,8 +185,11 @@ def _image(route: Route) -> bytes:
 
 
 def _pack_route(route: Route, pkey: int) -> bytes:
+    form = INFINIBAND if len(route.smac) == LID_SIZE else route.roce
+    port = b""
+    if route.udp_port:
+        form, port = form | wire.HAS_UDP_PORT, wire.UDP_PORT.pack(route.udp_port)
     return wire.ROUTE.pack(
         route.smac, route.dmac, route.sgid, route.dgid, route.vlan, pkey, route.flow_label,
-        route.traffic_class, route.hop_limit, route.service_level,
-        INFINIBAND if len(route.smac) == LID_SIZE else route.roce,
-    )  # fmt: skip
+        route.traffic_class, route.hop_limit, route.service_level, form,
+    ) + port  # fmt: skip

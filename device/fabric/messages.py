@@ -37,6 +37,7 @@ class Route:
     pkey: int = DEFAULT_PKEY
     flow_label: int = 0
     roce: int = 1  # version: 1 is Ethertype 0x8915, 2 is UDP
+    udp_port: int = 0  # source port of version 2; 0: computed from the numbers of the queue pairs
     image: bytes = field(default=b"", compare=False, repr=False)  # what the capture makes of it
     overhead: int = field(default=0, compare=False, repr=False)  # `sizes`: bytes before the BTH
 

@@ -108,6 +108,8 @@ def _roce_v2(message: WireMessage, packet: Packet) -> Frame:
 
 
 def _source_port(message: WireMessage) -> int:
+    if message.udp_port:
+        return message.udp_port
     if message.what == What.DATAGRAM and message.source_qpn <= GSI_QPN:
         return FIRST_SOURCE_PORT
     return source_port(message.source_qpn, message.target_qpn)

@@ -29,7 +29,7 @@ class WireMessage:
     `what` is REQUEST, RESPONSE, DATAGRAM or FRAME, `flags` are the constants of this module.
     `address` is the remote address of a request or the value an atomic found. `key` is the R_Key of
     a request, the Q_Key of a datagram, the MSN of a response. `form` is the version of RoCE, or
-    `INFINIBAND`.
+    `INFINIBAND`; `udp_port` is the source port of version 2 if the sender has chosen one, else 0.
     """
 
     what: What
@@ -58,6 +58,7 @@ class WireMessage:
     hop_limit: int = 0
     service_level: int = 0
     form: int = 1
+    udp_port: int = 0
     filled: bool = False
     """True if zeros stand where the payload is missing."""
 

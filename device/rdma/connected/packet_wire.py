@@ -457,4 +457,5 @@ def _addressed(what: What, message: ConnectedPacket | Datagram, pkey: int) -> Wi
         hop_limit=route.hop_limit,
         service_level=route.service_level,
         form=route.roce,
+        udp_port=route.udp_port,
     )

@@ -67,8 +67,9 @@ class Path:
 
     `source` is the index of the source in the tables of the port's face, or the path bits of the
     source LID; `mac` or `lid` is the destination. `gid_index` is the own GID, `gid` the peer's;
-    InfiniBand has both only where there is a `global_route`. A VLAN has the `priority`. A face may
-    derive a class with more of what names a source in its tables.
+    InfiniBand has both only where there is a `global_route`. A VLAN has the `priority`. `udp_port`
+    is the source port of RoCE v2, 0 where it is computed from the numbers of the queue pairs. A
+    face may derive a class with more of what names a source in its tables.
     """
 
     def __init__(self) -> None:
@@ -83,6 +84,7 @@ class Path:
         self.flow_label = 0
         self.service_level = 0
         self.priority = 0
+        self.udp_port = 0
 
 
 def of_tag(tag: int) -> tuple[int, int]:
@@ -103,4 +105,5 @@ def roce_route(source: Source, path: Path) -> Route:
         service_level=0 if source.vlan == NO_VLAN else path.priority,
         flow_label=path.flow_label,
         roce=source.version,
+        udp_port=path.udp_port,
     )

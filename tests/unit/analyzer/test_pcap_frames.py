@@ -17,9 +17,11 @@ from bluebridge.device.fabric.capture import CapturedFabric
 from bluebridge.device.fabric.local import LocalFabric
 from bluebridge.device.fabric.messages import Datagram, Message, Part, Request, Response
 from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.net.ip import source_port
 from bluebridge.device.layout.net.roce import PSN_MASK, Op, Syndrome
 from bluebridge.device.packets.carriers import frames_of
 from bluebridge.device.packets.message import PacketError, WireMessage
+from bluebridge.device.packets.reader import read_packet
 from bluebridge.host_tools.analyzer.pcap.export import export
 from tests.models.capture_reader import ETHERNET, Captured, Parsed, parse
 from tests.models.capture_traffic import (
@@ -68,6 +70,18 @@ def packets(message: WireMessage, roce: int | None = None) -> list[Parsed]:
         assert packet is not None
         found.append(packet)
     return found
+
+
+def test_a_source_port_that_the_sender_chose_is_in_log_and_packets(tmp_path: Path) -> None:
+    own, other = (routes()["v2-ipv4"] for _ in range(2))
+    own.udp_port = 0xC123
+    sent = [request(route, Op.SEND, 5, srqn=9) for route in (own, other)]
+    chosen, computed = logged(tmp_path, sent)
+    assert chosen.payload == computed.payload == content(5)
+    assert chosen.srqn == computed.srqn == 9
+    ports = [read_packet(frame.data).source_port for each in (chosen, computed)
+             for frame in frames_of(each)]  # fmt: skip
+    assert ports == [0xC123, source_port(QPN_A, QPN_B)]
 
 
 @pytest.mark.parametrize("way", WAYS)
