@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import shutil
 import sys
 from collections.abc import Sequence
@@ -29,6 +30,8 @@ def main(words: Sequence[str] | None = None) -> int:
     commands.add_parser("list", help="what is there and how big it is")
     path = commands.add_parser("path", help="folder of one artefact, built if need be")
     path.add_argument("name")
+    qemu = commands.add_parser("qemu", help="write a script that starts the QEMU of guests")
+    qemu.add_argument("file", type=Path)
     take = commands.add_parser("import", help="take over a file of `bluebridge cache export`")
     take.add_argument("file", type=Path)
     commands.add_parser("refresh", help="take today's package versions at the next build")
@@ -61,6 +64,8 @@ def _run(options: argparse.Namespace, artefacts: Artefacts) -> None:
             known = ", ".join(names)
             raise ImageError(f"there is no artefact {name}", f"name one of {known}")
         print(artefacts.folder(name))
+    elif command == "qemu":
+        _write_qemu(artefacts, options.file)
     elif command == "import":
         for note in exchange.unpack(artefacts, options.file):
             say(note)
@@ -70,6 +75,14 @@ def _run(options: argparse.Namespace, artefacts: Artefacts) -> None:
         shutil.rmtree(artefacts.cache.root, ignore_errors=True)
     else:
         _list(artefacts)
+
+
+def _write_qemu(artefacts: Artefacts, path: Path) -> None:
+    """Write a program that starts the QEMU of guests, for tools that want one by its path."""
+    qemu = artefacts.qemu()
+    words = ["env", *(f"{name}={value}" for name, value in qemu.env.items()), *qemu.command]
+    path.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
+    path.chmod(0o755)
 
 
 def _build(artefacts: Artefacts, compiled: bool) -> None:

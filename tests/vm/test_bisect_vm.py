@@ -23,7 +23,7 @@ export GIT_COMMITTER_NAME=somebody GIT_COMMITTER_EMAIL=somebody@example.org
 def test_the_example_finds_the_revision(bluebridge: Commands, tmp_path: Path) -> None:
     page = (ROOT / "docs/your-kernel.md").read_text()
     making, script, search = (
-        _block(page, start) for start in ("git init -q sum", "#!/bin/sh", "bluebridge bisect sum")
+        block(page, start) for start in ("git init -q sum", "#!/bin/sh", "bluebridge bisect sum")
     )
     (tmp_path / "test.sh").write_text(script)
     (tmp_path / "test.sh").chmod(0o755)
@@ -34,7 +34,7 @@ def test_the_example_finds_the_revision(bluebridge: Commands, tmp_path: Path) ->
     assert "    sum: revision 11\n" in told
 
 
-def _block(page: str, start: str) -> str:
+def block(page: str, start: str) -> str:
     """Return the indented block of a page that begins with `start`."""
     (block,) = re.findall(rf"^    {re.escape(start)}.*\n(?:(?:    .*)?\n)*", page, re.MULTILINE)
     return textwrap.dedent(block).rstrip() + "\n"
