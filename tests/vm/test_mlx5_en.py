@@ -22,6 +22,7 @@ from tests.vm.network import (
     iperf3,
     number,
     ping,
+    serve_iperf3,
     set_mtu,
     statistics,
 )
@@ -120,6 +121,34 @@ def test_frames_go_where_rules_and_hashes_say(net: Pair) -> None:
     after = statistics(a)
     assert after["rx1_packets"] == before["rx1_packets"]
     assert after["rx0_packets"] > before["rx0_packets"] + 100
+
+
+def test_pause_frames_save_what_a_short_ring_would_lose(net: Pair) -> None:
+    """The receiver asks, the sender waits: no frame is lost in a ring of 64 receives."""
+    a, b = net.machines
+    for machine in (a, b):
+        machine.run("ethtool -A eth0 rx on tx on")
+        assert machine.run("ethtool -a eth0").text.count("\ton") == 2
+    b.run(f"ethtool -G eth0 rx 64; until grep -q 1 {CARRIER}; do sleep 0.1; done")
+    iperf3(a, b, seconds=2)
+    asked, lost = statistics(b)["tx_global_pause"], statistics(b)["rx_out_of_buffer"]
+    assert (asked > 0, lost) == (True, 0)
+    assert statistics(a)["rx_global_pause"] > 0
+    assert not complaints(a) + complaints(b)
+
+
+def test_the_link_flaps_under_traffic_and_devlink_reloads(net: Pair) -> None:
+    a, b = net.machines
+    serve_iperf3(b)
+    run = a.agent.start(["iperf3", "-c", address(b), "-t", "6"], timeout=90)
+    for _ in range(3):
+        a.run("ip link set eth0 down; sleep 0.3; ip link set eth0 up; sleep 1")
+    assert run.wait().status == 0
+    a.run("devlink dev reload pci/0000:01:00.0", timeout=120)
+    a.run(f"ip link set eth0 up; ip addr replace {address(a)}/24 dev eth0")
+    a.run(f"until grep -q 1 {CARRIER}; do sleep 0.1; done")
+    ping(a, address(b))
+    assert not complaints(a) + complaints(b)
 
 
 def test_the_cable_takes_the_link_away(net: Pair) -> None:

@@ -23,6 +23,8 @@ _GENERAL: Final = {
     "log_max_ra_req_qp": 4, "log_max_ra_res_qp": 4,
     # Without it Linux reads counters of ports by MAD_IFC (ib/mad.c: process_pma_cmd).
     "vport_counters": 1,
+    # Only who manages ports may set pause (core/en_ethtool.c: mlx5e_set_pauseparam).
+    "vport_group_manager": 1,
     "nic_flow_table": 1, "mcam_reg": 1, "local_ca_ack_delay": 16, "port_type": 1, "num_ports": 1,
     "log_max_msg": 30, "cqe_version": 1, "umr_modify_entity_size_disabled": 1,
     "eth_net_offloads": 1, "roce": 1, "atomic": 1,

@@ -35,8 +35,8 @@ from bluebridge.device.rdma.pairs.queues import CUSTOMER_TAG, NO_TAG, Received
 from bluebridge.device.rdma.ports.port import Port
 from bluebridge.device.rdma.vocabulary import RECEIVING
 
-OWN_UNICAST, OWN_MULTICAST = 1, 2
-"""Kinds of own frames that a TIR takes."""
+OWN_UNICAST: Final = 1
+"""The kind of own frames that come back, in a TIR that takes them."""
 
 _TYPE_AT: Final = 12
 _ROCE: Final = ETHERTYPE_ROCE.to_bytes(2, "big")
@@ -116,7 +116,7 @@ class FrameSteering:
         """Put a train into the batch of the ring that a TIR chooses; returns 1 if there is one."""
         first = train.frames[0]
         tir = self._tirs.get(target.tirn)
-        if tir is None or (own and not tir.loopback & (1 + (first[0] & 1))):
+        if tir is None or (own and not tir.loopback & OWN_UNICAST):
             return 0
         choice = tir.choose(first, headers)
         queue = None if choice is None else self._queues.get(choice.rqn)

@@ -130,6 +130,18 @@ def test_the_sum_covers_the_packet_from_its_network_header(
     assert bool(CQE.get(cqe, "checked") & Checked.L4) is good
 
 
+def test_padding_is_not_in_the_sum(pair: Pair) -> None:
+    """Drivers add what stands behind the packet themselves (`mlx5e_skb_csum_fixup`)."""
+    packet = pair.udp(bytes(range(60)))
+    for checksums in (BOTH, 0):
+        buffer = pair.b.post_receive(pair.rq)
+        pair.a.send(pair.sq, packet + b"padding", checksums=checksums)
+        cqe, arrived = received(pair.b, pair.rq, buffer)
+        assert len(arrived) == len(packet) + 7
+        wanted = ones_sum(arrived[14 : len(packet)])
+        assert CQE.get(cqe, "checksum") % 0xFFFF == wanted % 0xFFFF
+
+
 def test_a_tag_is_stripped_or_stays(pair: Pair) -> None:
     tag = b"\x81\0\x60\x05"
     for strip in (True, False):
