@@ -115,6 +115,15 @@ def test_keys(node: Mlx5Node, values: dict[str, int], status: Status) -> None:
     assert node.adapter.objects.counts()["mkey"] == before
 
 
+def test_a_list_counts_as_far_as_the_command_says(node: Mlx5Node) -> None:
+    page = node.host.allocate(4096)
+    context = MKC.pack(access_mode=1, length=4096, log_page_size=12)
+    data = (bytes(ENTRY) + bytes(context)).ljust(LIST, b"\0") + node.pages(page, 1)
+    assert node.status(Opcode.CREATE_MKEY, data) == Status.BAD_PARAM
+    told = data[:0x60] + (1).to_bytes(4, "big") + data[0x64:]
+    assert node.status(Opcode.CREATE_MKEY, told) == Status.OK
+
+
 def test_interfaces_need_their_queues(node: Mlx5Node) -> None:
     for values in ({"dispatch": 0, "rqn": 5}, {"dispatch": 1, "rqtn": 5}, {"dispatch": 7}):
         data = bytes(CONTEXT) + bytes(TIRC.pack(values))
@@ -212,6 +221,21 @@ def test_receives_that_are_too_small_cost_their_frame() -> None:
     assert [syndrome_of(cqe) for cqe in b.completions(rq)] == [Syndrome.LOCAL_LENGTH_ERR, 0]
 
 
+def test_what_stands_behind_the_end_of_a_list_is_not_used() -> None:
+    """Linux leaves there what an earlier entry had (`mlx5e_init_frags_partition`)."""
+    fabric = LocalFabric()
+    a, b = Mlx5Node(1, fabric), Mlx5Node(2, fabric)
+    rq, sq = b.make_rq(), a.make_sq()
+    b.steer(b.make_tir(rq))
+    a.open()
+    b.open()
+    b.post_receive(rq, size=64)
+    stale = pack(">IIQ", 2048, b.key, 0x200000)
+    b.host.poke(rq.address + 32, stale)
+    a.send(sq, mac_of(2) + mac_of(1) + b"\x88\xb5" + bytes(86))
+    assert [syndrome_of(cqe) for cqe in b.completions(rq)] == [Syndrome.LOCAL_LENGTH_ERR]
+
+
 def test_a_ring_that_vanished_is_told() -> None:
     fabric = LocalFabric()
     a, b = Mlx5Node(1, fabric), Mlx5Node(2, fabric)
@@ -255,4 +279,17 @@ def test_teardown_forgets_everything(node: Mlx5Node) -> None:
     assert not node.adapter.objects.port.link_up
     before = len(node.host.events)
     node.ring(sq)
+    assert len(node.host.events) == before
+
+
+def test_teardown_ends_what_waits_for_its_turn(node: Mlx5Node) -> None:
+    """Entries that a walk left for the next turn are not read any more."""
+    sq = node.make_sq()
+    for _ in range(1 << LOG_SQ):
+        node.wqe(sq, b"", SendOpcode.NOP, flags=0)
+    node.host.poke(sq.record + 4, (1000).to_bytes(4, "big"))
+    node.store(SEND_DOORBELL, pack(">II", 0, sq.number << 8))
+    node.adapter.clear()
+    before = len(node.host.events)
+    node.host.run()
     assert len(node.host.events) == before

@@ -166,6 +166,7 @@ def test_the_entry_with_the_lowest_index_wins_and_a_miss_goes_on(net: Net) -> No
     table = net.b.make_table(miss_action=1, miss_table=last)
     some = net.b.make_group(table, 2, 3, protocol=0xFF)
     few = net.b.make_group(table, 0, 1, protocol=0xFF, udp_dport=0xFFFF)
+    net.set(table, some, 3, net.tir(2), protocol=17)
     net.set(table, some, 2, net.tir(0), protocol=17)
     net.set(table, few, 0, net.tir(1), protocol=17, udp_dport=5)
     net.b.set_root(table)
@@ -368,6 +369,12 @@ def test_short_frames_and_odd_headers_reach_no_wrong_entry(net: Net) -> None:
     fragment = bytearray(whole)
     fragment[20:22] = b"\0\1"
     assert net.arrivals(bytes(fragment)) == []
+    fragments = net.b.make_table()
+    group = net.b.make_group(fragments, 0, 0, fragment=1)
+    net.set(fragments, group, 0, net.tir(1), fragment=1)
+    net.b.set_root(fragments)
+    assert (net.arrivals(whole), net.arrivals(bytes(fragment))) == ([], [1])
+    net.b.set_root(table)
     short = bytearray(whole)
     short[16:18] = (24).to_bytes(2, "big")
     assert net.arrivals(bytes(short)) == []
