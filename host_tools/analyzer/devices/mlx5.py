@@ -1,4 +1,4 @@
-"""The row of ConnectX-5 adapters: registers, doorbells, commands, entries of event queues."""
+"""The row of ConnectX-5 adapters: registers, doorbells, commands, entries of queues."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from bluebridge.device.layout.mlx5.commands import (
 )
 from bluebridge.device.layout.mlx5.event_queues import BY_TYPE, EQC, EQE, EQE_BYTES, EventType
 from bluebridge.device.layout.pci import VENDOR_REGISTERS
-from bluebridge.host_tools.analyzer.devices import model
+from bluebridge.host_tools.analyzer.devices import mlx5_entries, model
 from bluebridge.host_tools.analyzer.transaction import Role
 
 _NOUNS: Final = {
@@ -145,7 +145,11 @@ def _parts(event: Event) -> Iterable[tuple[fields.Struct, int]]:
         return ((ENTRY, 0),)
     if event.what is What.EQE and len(data) >= EQE_BYTES:
         return ((BY_TYPE.get(data[1], EQE), 0),)
-    return ()
+    if event.what is What.SQ_WQE:
+        return mlx5_entries.send_parts(data)
+    if event.what is What.RQ_WQE:
+        return mlx5_entries.receive_parts(data)
+    return mlx5_entries.completion_parts(data) if event.what is What.CQE else ()
 
 
 MLX5: Final = model.DeviceModel(
@@ -159,6 +163,10 @@ MLX5: Final = model.DeviceModel(
         What.MAILBOX_IN: _mailbox,
         What.MAILBOX_OUT: _mailbox,
         What.EQE: _eqe_words,
+        What.SQ_WQE: mlx5_entries.send_words,
+        What.RQ_WQE: mlx5_entries.receive_words,
+        What.CQE: mlx5_entries.completion_words,
+        What.DOORBELL_RECORD: mlx5_entries.record_words,
     },
     parts=_parts,
     adapter=model.Adapter(

@@ -1,0 +1,128 @@
+"""Describes entries of queues of Ethernet on a ConnectX-5, with the tables of device/layout."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from bluebridge.device.buslog.reader import Event
+from bluebridge.device.layout.fields import Struct
+from bluebridge.device.layout.mlx5 import wqe
+from bluebridge.device.layout.mlx5.cqe import CQE, CQE_SIZE, ERROR_CQE, CqeOpcode, Syndrome
+from bluebridge.host_tools.analyzer.devices import model
+
+_ERRORS = (CqeOpcode.REQUEST_ERROR, CqeOpcode.RESPONSE_ERROR)
+_FRAMES = (wqe.SendOpcode.SEND, wqe.SendOpcode.LSO)
+
+
+def send_words(event: Event) -> str:
+    """Describe an entry of an SQ, or its beginning."""
+    data, who = event.data, f"WQE sqn={event.obj:#x}"
+    if len(data) < wqe.CTRL.size:
+        return who
+    words = [model.named(wqe.SendOpcode, wqe.CTRL.get(data, "opcode"))]
+    if wqe.CTRL.get(data, "cqe") & 2:
+        words.append("signaled")
+    words.append(f"index={wqe.CTRL.get(data, 'index')}")
+    for table, place in send_parts(data):
+        if table is wqe.ETHERNET:
+            words += _ethernet(data, place)
+        elif table is wqe.DATA:
+            words += _data(data, place)
+    return " ".join((who, *words))
+
+
+def _ethernet(data: bytes, place: int) -> Iterator[str]:
+    get = wqe.ETHERNET.get
+    checksums = get(data, "checksums", place)
+    if checksums & (wqe.EthernetFlag.L3 | wqe.EthernetFlag.L4):
+        yield "csum"
+    if mss := get(data, "mss", place):
+        yield f"mss={mss}"
+    if get(data, "insert_vlan", place):
+        yield f"vlan={get(data, 'vlan', place):#x}"
+    elif size := get(data, "inline_size", place):
+        yield f"headers={size}"
+
+
+def _data(data: bytes, place: int) -> Iterator[str]:
+    count = wqe.DATA.get(data, "byte_count", place)
+    yield f"inline={count & ~wqe.INLINE}" if count & wqe.INLINE else _buffer(data, place)
+
+
+def _buffer(data: bytes, place: int) -> str:
+    address, key = wqe.DATA.get(data, "va", place), wqe.DATA.get(data, "lkey", place)
+    count = wqe.DATA.get(data, "byte_count", place) & ~wqe.INLINE
+    return f"sge={address:#x}+{count} lkey={key:#x}"
+
+
+def send_parts(data: bytes) -> Iterator[tuple[Struct, int]]:
+    """Yield the structures of an entry of an SQ, each with its place, as far as the data goes."""
+    if len(data) < wqe.CTRL.size:
+        return
+    yield wqe.CTRL, 0
+    end = min(len(data), wqe.CTRL.get(data, "ds") * wqe.SEGMENT_BYTES)
+    position = wqe.CTRL.size
+    if wqe.CTRL.get(data, "opcode") in _FRAMES and position + wqe.ETHERNET.size <= end:
+        yield wqe.ETHERNET, position
+        size = 0
+        if not wqe.ETHERNET.get(data, "insert_vlan", position):
+            size = max(0, wqe.ETHERNET.get(data, "inline_size", position) - wqe.INLINE_HEADER_START)
+        position += wqe.ETHERNET.size + -(-size // wqe.SEGMENT_BYTES) * wqe.SEGMENT_BYTES
+    while position + wqe.DATA.size <= end:
+        yield wqe.DATA, position
+        count = wqe.DATA.get(data, "byte_count", position)
+        length = 4 + (count & ~wqe.INLINE) if count & wqe.INLINE else wqe.DATA.size
+        position += -(-length // wqe.SEGMENT_BYTES) * wqe.SEGMENT_BYTES
+
+
+def receive_words(event: Event) -> str:
+    """Describe entries of an RQ that were read together: the buffers of the first ones.
+
+    The highest bit of a length asks for padding there (Linux `MLX5_HW_START_PADDING`).
+    """
+    data = event.data
+    lists = [_buffer(data, place) for _, place in receive_parts(data)]
+    return " ".join((f"RQ WQE rqn={event.obj:#x}", *lists))
+
+
+def receive_parts(data: bytes) -> Iterator[tuple[Struct, int]]:
+    """Yield the data segments of entries of an RQ that name memory."""
+    for position in range(0, len(data) - wqe.DATA.size + 1, wqe.DATA.size):
+        if wqe.DATA.get(data, "byte_count", position):
+            yield wqe.DATA, position
+
+
+def completion_words(event: Event) -> str:
+    """Describe a completion entry."""
+    data, who = event.data, f"CQE cqn={event.obj:#x}"
+    if len(data) < CQE_SIZE:
+        return who
+    code = CQE.get(data, "opcode")
+    if code in _ERRORS:
+        side = "send" if code == CqeOpcode.REQUEST_ERROR else "receive"
+        why = model.named(Syndrome, ERROR_CQE.get(data, "syndrome"))
+        number, counter = ERROR_CQE.get(data, "qpn"), ERROR_CQE.get(data, "wqe_counter")
+        return f"{who} {side} {why} number={number:#x} wqe={counter}"
+    counter = CQE.get(data, "wqe_counter")
+    if code == CqeOpcode.REQUEST:
+        operation = model.named(wqe.SendOpcode, CQE.get(data, "wqe_opcode"))
+        return f"{who} sqn={CQE.get(data, 'qpn'):#x} send {operation} wqe={counter}"
+    words = [f"receive bytes={CQE.get(data, 'length')}", f"wqe={counter}"]
+    if CQE.get(data, "vlan_present"):
+        words.append(f"vlan={CQE.get(data, 'vlan'):#x}")
+    if value := CQE.get(data, "hash"):
+        words.append(f"hash={value:#x}")
+    return " ".join((who, *words))
+
+
+def record_words(event: Event) -> str:
+    """Describe the counter or index in a doorbell record."""
+    value = int.from_bytes(event.data[:4], "big")
+    return f"doorbell record of {event.obj:#x} = {value:#x}"
+
+
+def completion_parts(data: bytes) -> Iterable[tuple[Struct, int]]:
+    """Return the structure of a completion entry."""
+    if len(data) < CQE_SIZE:
+        return ()
+    return ((ERROR_CQE if CQE.get(data, "opcode") in _ERRORS else CQE, 0),)

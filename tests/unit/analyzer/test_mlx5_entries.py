@@ -1,0 +1,48 @@
+"""The words of the log for entries of a ConnectX-5's queues, as a device and a driver make them."""
+
+from __future__ import annotations
+
+from struct import pack
+from typing import cast
+
+from bluebridge.device.buslog.reader import Event
+from bluebridge.device.fabric.local import LocalFabric
+from bluebridge.device.layout.buslog import What
+from bluebridge.device.layout.mlx5.wqe import INLINE
+from bluebridge.host_tools.analyzer.devices.mlx5 import MLX5
+from tests.models.mlx5_node import Mlx5Node, ethernet, mac_of
+
+
+def told(node: Mlx5Node, what: What) -> list[str]:
+    """The words for all transfers of a kind so far."""
+    return [
+        MLX5.words[what](cast(Event, event)) for event in node.host.events if event.what is what
+    ]
+
+
+def test_entries_of_a_frame_and_of_one_that_failed() -> None:
+    fabric = LocalFabric()
+    a, b = Mlx5Node(1, fabric), Mlx5Node(2, fabric)
+    sq, rq = a.make_sq(), b.make_rq()
+    b.steer(b.make_tir(rq))
+    a.open()
+    b.open()
+    buffer = b.post_receive(rq, size=INLINE | 2048, address=0x200000)
+    frame = mac_of(2) + mac_of(1) + b"\x81\0\0\7\x88\xb5" + bytes(70)
+    source = a.memory(frame[18:])
+    segments = ethernet(frame[:18], checksums=0xC0) + pack(">IIQ", 72, a.key, source)
+    a.wqe(sq, segments)
+    a.wqe(sq, ethernet() + pack(">IIQ", 60, 0xBAD00, 0))
+    a.ring(sq)
+    key = a.key
+    assert told(a, What.SQ_WQE) == [
+        f"WQE sqn=0x1000 SEND signaled index=0 csum headers=18 sge={source:#x}+72 lkey={key:#x}",
+        "WQE sqn=0x1000 SEND signaled index=1 sge=0x0+60 lkey=0xbad00",
+    ]
+    assert told(a, What.CQE) == [
+        "CQE cqn=0x400 sqn=0x1000 send SEND wqe=0",
+        "CQE cqn=0x400 send LOCAL_PROT_ERR number=0x1000 wqe=1",
+    ]
+    assert told(b, What.RQ_WQE) == [f"RQ WQE rqn=0x1000 sge={buffer:#x}+2048 lkey={b.key:#x}"]
+    assert told(b, What.CQE) == ["CQE cqn=0x400 receive bytes=86 wqe=0 vlan=0x7"]
+    assert told(a, What.DOORBELL_RECORD) == ["doorbell record of 0x1000 = 0x3"]
