@@ -130,8 +130,6 @@ class Endpoint:
 
     def _raise_latched(self) -> None:
         """Raise the latched interrupts whose vectors the client has set up since."""
-        if not self._config.msix_enabled:
-            self._latched.clear()
         if not self._master:
             return
         self._events.work = 0
@@ -157,6 +155,8 @@ class Endpoint:
             self._reset(Reset.FUNCTION_LEVEL)
         else:
             self._config.write(offset, data)
+            if not self._config.msix_enabled:
+                self._latched.clear()
         self._follow_command_register()
 
     def _follow_command_register(self) -> None:
