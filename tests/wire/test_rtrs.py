@@ -15,7 +15,7 @@ from bluebridge.guest.protocols.rtrs.transport.interfaces import Interfaces
 from bluebridge.guest.providers import open_device
 from bluebridge.guest.verbs import Device
 from bluebridge.host_tools.lab import hardware
-from bluebridge.host_tools.vfio_user.bus import SocketBus
+from bluebridge.host_tools.vfio_user.bus import Ram, SocketBus
 from tests.models.server import ServerProcess, functions
 from tests.models.verbs.rtrs_contract import (
     CLIENT,
@@ -45,12 +45,14 @@ def pair_on_hcas(
 
 
 def hca_interfaces(stack: ExitStack, sockets: dict[str, Path]) -> Interfaces:
-    """An HCA for each address; `stack` closes them."""
-    return interfaces_on(stack, {ip: _opened(stack, path) for ip, path in sockets.items()})
+    """An HCA for each address, all in the memory of one guest; `stack` closes them."""
+    ram = Ram()
+    stack.callback(ram.close)
+    return interfaces_on(stack, {ip: _opened(stack, path, ram) for ip, path in sockets.items()})
 
 
-def _opened(stack: ExitStack, socket: Path) -> Device:
-    bus = SocketBus(socket)
+def _opened(stack: ExitStack, socket: Path, ram: Ram) -> Device:
+    bus = SocketBus(socket, ram)
     stack.callback(bus.close)
     return stack.enter_context(open_device(bus, vectors=16))
 
@@ -119,8 +121,10 @@ def test_a_path_dies_silently_under_traffic_and_comes_back(
         assert pair.loop.run_until(lambda: pair.states() == ["connected"] * 2, 30.0), pair.states()
         first, second = pair.client.engine.paths
         assert second.statistics.reconnects == 1
+        before = second.statistics.reads
         again = pair.finish(pair.start_traffic(count=40, length=8192, depth=8))
         assert (again.errors, again.mismatches) == (0, 0)
+        assert second.statistics.reads > before or policy != "round-robin"
         assert first.statistics.inflight == second.statistics.inflight == 0
         pair.close()
 
