@@ -19,7 +19,7 @@ from bluebridge.host_tools.keeper import registry
 from bluebridge.host_tools.keeper.guests import Guest
 from bluebridge.host_tools.keeper.record import RUNNING, GuestRecord, PairRecord
 from bluebridge.host_tools.keeper.registry import Entry
-from tests.models.house import HOME
+from tests.models.house import HOME, tree
 from tests.models.rdma_node import Pair
 
 MEND = re.compile(
@@ -39,7 +39,7 @@ ORDERS = (
 
 def raised(path: Path, names: tuple[str, ...]) -> Iterator[tuple[int, list[str]]]:
     """The line and the texts of each exception of these names that is raised."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree(path)):
         if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
             call = node.exc
             if isinstance(call.func, ast.Name) and call.func.id in names:

@@ -22,7 +22,7 @@ from bluebridge.device.mlx4.commands.field_words import REFUSED, WORDS, Checked,
 from bluebridge.device.mlx4.commands.register import RULES
 from bluebridge.device.rdma.vocabulary import AsyncEvent, CompletionStatus, PairState
 from bluebridge.device.refusal import Reason
-from tests.models.house import HOME
+from tests.models.house import HOME, tree
 
 ADAPTER = HOME / "device/mlx4"
 NAMED = [
@@ -106,7 +106,7 @@ def test_a_field_without_a_word_is_used() -> None:
 def _names_in(path: Path) -> set[str]:
     """Names in a module of the adapter, none for that of the words itself."""
     own = path.name == "field_words.py"
-    return set() if own else _mentions(ast.parse(path.read_text(encoding="utf-8")))
+    return set() if own else _mentions(tree(path))
 
 
 def _spellings(name: str) -> set[str]:
@@ -135,7 +135,7 @@ def _definitions(path: Path) -> dict[str, ast.AST]:
                     if isinstance(target, ast.Name):
                         found[target.id] = child
 
-    visit(ast.parse(path.read_text(encoding="utf-8")), "")
+    visit(tree(path), "")
     return found
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from bluebridge.device.layout.events import MARKS, Fact, parts
-from bluebridge.images.cache import HOME
+from tests.models.house import HOME, tree
 
 
 def _calls(file: Path) -> Iterator[tuple[str, Fact, set[str | None]]]:
     """Yield the place of each call that tells a fact, the fact, and the fields that it gives."""
-    for node in ast.walk(ast.parse(file.read_text())):
+    for node in ast.walk(tree(file)):
         func = node.func if isinstance(node, ast.Call) else None
         if isinstance(node, ast.Call) and isinstance(func, ast.Attribute) and func.attr == "tell":
             for each in node.args:
@@ -75,7 +75,7 @@ def _parses(node: ast.AST) -> bool:
 @pytest.mark.parametrize("room", READERS)
 def test_nobody_takes_a_text_apart(room: str) -> None:
     for file in (HOME / "host_tools" / room).rglob("*.py"):
-        for node in ast.walk(ast.parse(file.read_text())):
+        for node in ast.walk(tree(file)):
             assert not _parses(node), f"{file.relative_to(HOME)}:{getattr(node, 'lineno', 0)}"
 
 
