@@ -54,7 +54,13 @@ def test_loads_and_unloads(guest_a: Vm) -> None:
         assert int(line[1]) + int(line[2]) > 0
         unload(guest_a)
     load(guest_a)
-    assert guest_a.run("devlink dev reload pci/$(cd /sys/bus/pci/drivers/mlx5_core; ls -d 0*)").text
+    guest_a.run(
+        "devlink dev reload pci/$(cd /sys/bus/pci/drivers/mlx5_core; ls -d 0*)", timeout=120
+    )
+    said = guest_a.run("dmesg").text
+    assert said.count(f"firmware version: {FIRMWARE}") == 2
+    assert not [line for line in said.splitlines() if COMPLAINT.search(line)], said
+    unload(guest_a)
 
 
 def test_devlink_tells_the_firmware(guest_a: Vm) -> None:
