@@ -218,10 +218,10 @@ class FrameReceiver:
             batch = batches[number] = Batch(qp)
         kind, tag = _tag(first)
         strip = kind != NO_TAG and qp.strip_vlan
-        _, hashed, hash_type, mark = delivery
         received = Received(
-            first, headers, train.good, kind, tag, strip, hashed, hash_type, mark, arrived
-        )
+            first, headers, train.good, kind, tag, strip,
+            delivery.hash, delivery.hash_type, delivery.mark, arrived,
+        )  # fmt: skip
         batch.add(forms.frames(strip, qp.keep_fcs), received)
 
     def _receiving(self, number: int) -> QueuePair | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from bluebridge.device.fabric.messages import Datagram, Frames
 from bluebridge.device.frames.frame import FrameHeaders
@@ -12,16 +11,19 @@ from bluebridge.device.frames.rules import Member
 from bluebridge.device.rdma.ports.port import Port
 
 
-class Delivery(NamedTuple):
+class Delivery:
     """A queue pair that gets a frame, and what is told of its flow in the completion there.
 
     `hash` is 0 without one; `hash_type` and `mark` are numbers of the face.
     """
 
-    qpn: int
-    hash: int = 0
-    hash_type: int = 0
-    mark: int = 0
+    __slots__ = ("hash", "hash_type", "mark", "qpn")
+
+    def __init__(self, qpn: int, hashed: int = 0, hash_type: int = 0, mark: int = 0) -> None:
+        self.qpn = qpn
+        self.hash = hashed
+        self.hash_type = hash_type
+        self.mark = mark
 
 
 class Steering(ABC):
