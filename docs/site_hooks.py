@@ -54,7 +54,7 @@ _SECTIONS = {
         "lab.md", "host-peers.md", "hosts.md", "habits.md", "from-petracer.md", "from-wireshark.md",
         "from-soft-roce.md", "soft-roce.md", "break-my-driver.md", "testing.md", "ci.md",
         "container.md", "faults.md", "atlas.md", "capture.md", "mmiotrace.md", "c-program.md",
-        "kmod.md",
+        "kmod.md", "connectx5.md",
         "your-kernel.md", "guest-image.md", "agent.md", "ipxe.md", "dpdk.md", "rtrs-lab.md",
         "sweep.md",
     ),

@@ -64,7 +64,7 @@ class Checked:
 Words = Mapping[str, str | Checked]
 """By names of fields, separated by spaces: why they are ignored, or how they are checked."""
 
-_HEAD = {"size id": Checked("steering.py: _match", "the headers there are")}
+_HEAD = {"size id": Checked("steering/rules.py: _match", "the headers there are")}
 
 WORDS: Mapping[str, Words] = {
     "HCR": {"control.toggle": "software tells old from new commands by it; given back as written"},
