@@ -105,8 +105,9 @@ def subjects() -> dict[int, str]:
 
 
 def _subject(module: str) -> str:
-    """Return the subject of a module: the adapter has one for each, others one for each room."""
-    return module.replace(".", "-") if module.startswith("mlx4.") else module.partition(".")[0]
+    """Return the subject of a module: adapters have one for each, others one for each room."""
+    adapter = module.startswith(("mlx4.", "mlx5."))
+    return module.replace(".", "-") if adapter else module.partition(".")[0]
 
 
 def contents() -> str:
