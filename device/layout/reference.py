@@ -18,7 +18,8 @@ the device, the guest driver and the log's decoder read the same tables. Offsets
 start of the block or structure, bits count from 0 at the least significant end of the word after
 conversion from its byte order (big-endian unless stated). A source names the Linux function or
 structure to check against: `core/` is drivers/net/ethernet/mellanox/mlx4, `ib/` is
-drivers/infiniband/hw/mlx4, `inc/` is include/linux/mlx4.
+drivers/infiniband/hw/mlx4, `inc/` is include/linux/mlx4; in tables of mlx5, `core/` is
+mellanox/mlx5/core, `ib/` is infiniband/hw/mlx5.
 """
 
 
