@@ -27,7 +27,7 @@ COMPLAINT = re.compile(
     r"mlx5.*(fail|err|time.?out|recovered|health|syndrome|warn|unable|missing|bad )|call trace",
     re.IGNORECASE,
 )
-NAMELESS = re.compile(r"BAR0\+0x|^other|^0x|^config 0x|[a-z_]+ 0x[0-9a-f]+$")
+NAMELESS = re.compile(r"BAR0\+0x|^other|^0x|^config 0x|^[a-z ]+ 0x[0-9a-f]+$")
 
 
 def load(machine: Vm) -> str:
@@ -80,7 +80,9 @@ def test_every_record_of_a_bring_up_has_a_name(pair: Pair, buslog: BusLog) -> No
     commands = [each for each in events if each.kind is Kind.COMMAND]
     assert len(commands) > 40
     assert {each.values["status"] for each in commands} == {"OK"}
-    assert not [line for line in map(decode, events) if NAMELESS.search(line)]
+    # What the bus driver reads of every function has no name in the specification either.
+    own = [each for each in events if each.kind is not Kind.CONFIG_READ]
+    assert not [line for line in map(decode, own) if NAMELESS.search(line)]
     found = [each for each in activities(reader, Filter(since=begin)) if each.device == "a"]
     carried = [each for each in found if each.kind is ActivityKind.COMMAND]
     assert len(carried) == len(commands)
@@ -91,8 +93,7 @@ def test_a_dead_adapter_recovers(guest_a: Vm, pair: Pair) -> None:
     """The driver finds the interface down within seconds, and starts the adapter again."""
     load(guest_a)
     pair.server.tell("fault a for a test")
-    wait = "until dmesg | grep -q 'Fatal error'; do sleep 0.5; done"
-    guest_a.run(wait, timeout=60)
-    again = f"until [ $(dmesg | grep -c 'firmware version: {FIRMWARE}') = 2 ]; do sleep 0.5; done"
-    guest_a.run(again, timeout=120)
+    for said in ("Fatal error", "health recovery succeeded"):
+        guest_a.run(f"until dmesg | grep -q '{said}'; do sleep 0.5; done", timeout=120)
+    assert guest_a.run("dmesg").text.count(f"firmware version: {FIRMWARE}") == 2
     unload(guest_a)
