@@ -56,7 +56,9 @@ class OwnKernel:
         files = [] if self.modules is None else sorted(self.modules.rglob("*.ko*"))
         names = [path.relative_to(self.modules or path).as_posix() for path in files]
         source = code_digest(Path(__file__)), file_digest(self.image.path, *files)
-        key = key_of(source, names, guest_root.parent.name, self.image.config)
+        key = key_of(
+            source, names, guest_root.parent.name, self.image.config, self.image.elf is None
+        )
 
         def build(folder: Path) -> None:
             (folder / IMAGE).write_bytes(self.image.bootable)

@@ -77,6 +77,13 @@ def test_a_kernel_without_the_entry_for_qemu_is_started_as_its_image(tmp_path: P
         kernel_image.read(kernel(tmp_path, elf(note=1)))
 
 
+def test_a_kernel_with_kasan_is_started_as_its_image(tmp_path: Path) -> None:
+    image = bzimage(elf(f"{CONFIG}CONFIG_KASAN=y\n"))
+    found = kernel_image.read(kernel(tmp_path, image))
+    assert found.bootable == image and found.checked
+    assert not kernel_image.read(kernel(tmp_path, bzimage(elf(CONFIG)))).checked
+
+
 @pytest.mark.parametrize("place", [f"config-{RELEASE}", "config"])
 def test_a_configuration_beside_the_image_counts(tmp_path: Path, place: str) -> None:
     (tmp_path / place).write_text(CONFIG)
