@@ -228,8 +228,6 @@ def report(
     if excinfo is not None and not item.config.getoption("fulltrace"):
         tidy(excinfo)
     made = yield
-    if lab.kernel:
-        made.user_properties.append((kernels.PROPERTY, lab.kernel))
     if excinfo is not None and not excinfo.errisinstance(pytest.skip.Exception):
         lab.failed(item.nodeid)
     if made.failed:
@@ -244,6 +242,8 @@ def report(
         new = [each for each in places(lab, item.nodeid) if each not in item.user_properties]
         item.user_properties.extend(new)  # the report of the teardown, which pytest reads, has them
         made.user_properties = list(item.user_properties)
+    if lab.kernel:
+        made.user_properties.append((kernels.PROPERTY, lab.kernel))
     if call.when == "teardown":
         lab.base.judge(item.nodeid, item.stash.get(_FAILED, False))
     return made

@@ -170,7 +170,10 @@ def test_defects_of_a_module_fail_their_tests_under_a_debug_kernel(project: Proj
     assert re.search("guest b: .*BUG: KASAN: slab-use-after-free in use_after_free", found), found
     line = PLANTED[: PLANTED.index("WRITE_ONCE")].count("\n") + 1
     assert re.search(rf" use_after_free\+\S+ \[planted\] \(\S*/planted\.c:{line}\)\n", found), found
-    assert re.search(r" kfree\+\S+ \(.*mm/slub\.c:\d+\)\n", found), found
+    assert re.search(r" do_init_module\+\S+ \(kernel/module/main\.c:\d+\)\n", found), found
+    (dmesg,) = project.kept()["test_mine-test_memory-my-debug"].glob("dmesg-b.txt")
+    freed = dmesg.read_text().partition("Freed by task")[2]
+    assert re.search(r" kfree\+\S+ \(\S.*mm/slub\.c:\d+\)\n", freed), freed
     found = project.text(locks)
     assert "guest a: WARNING: possible circular locking dependency detected" in found, found
     assert re.search(r" locks_in_a_circle\+\S+ \[planted\] \(\S*/planted\.c:\d+\)\n", found), found
