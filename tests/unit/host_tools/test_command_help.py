@@ -115,7 +115,7 @@ def _complete(line: str, runtime: Path) -> list[str]:
     ("line", "words"),
     [
         ("bluebridge re", ["restart"]),
-        ("bluebridge up --ca", ["--capture"]),
+        ("bluebridge up --ca", ["--card", "--capture"]),
         ("bluebridge up --driver ", ["guest", "kernel", "none"]),
         ("bluebridge link a re", ["rewrite", "release", "remove", "restore"]),
         ("bluebridge log --view tra", ["traffic"]),
