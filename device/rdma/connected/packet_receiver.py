@@ -158,7 +158,8 @@ class PacketReceiver(ConnectedReceiver):
         qp = self._qp
         if qp.state not in RECEIVING:
             return
-        qp.traffic.received(*size_of_packet(qp.route, packet))
+        count, size = size_of_packet(qp.route, packet)
+        qp.traffic.received(count, size)
         responder = self._open()
         for each in requests_in(responder, packet):
             if qp.state in RECEIVING:

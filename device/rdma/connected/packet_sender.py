@@ -191,7 +191,8 @@ class PacketSender(ConnectedSender):
         burst: list[ConnectedPacket] = []
         for packet in packets:
             packet.service = SERVICES[qp.role]
-            qp.traffic.sent(*size_of_packet(qp.route, packet))
+            count, size = size_of_packet(qp.route, packet)
+            qp.traffic.sent(count, size)
             burst.append(ConnectedPacket(qp.route, qp.remote_qpn, packet, qp.qpn))
         qp.port.send_packets(burst)
         if self.pacer is not None:
@@ -203,7 +204,8 @@ class PacketSender(ConnectedSender):
         qp, requester, syndrome = self._qp, self._requester, packet.syndrome
         if requester is None or qp.state not in (PairState.RTS, PairState.SQD):
             return
-        qp.traffic.received(*size_of_packet(qp.route, packet))
+        count, size = size_of_packet(qp.route, packet)
+        qp.traffic.received(count, size)
         if syndrome:
             qp.diagnostics.was_refused(syndrome)
             qp.bus.tell(Fact.REFUSAL, qpn=qp.qpn, syndrome=syndrome, psn=packet.psn)
