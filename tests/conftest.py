@@ -12,7 +12,6 @@ share files. Without that pytest-xdist begins with the files of most tests.
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 import sys
@@ -49,7 +48,6 @@ def pytest_configure(config: pytest.Config) -> None:
 
     What tests start gets Ctrl-C, also in a run that a shell began in the background and ignores it.
     """
-    gc.disable()  # until all tests are there: none of what is made for them is garbage
     signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.setswitchinterval(TURN_SECONDS)
     if config.getoption("brief") and not config.getoption("rest"):
@@ -75,12 +73,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if cache is not None and hasattr(config, "workerinput"):
         seconds = expected(cache.get(_KEY, {}), Counter(_file(item.nodeid) for item in items))
         items.sort(key=lambda item: -seconds[_file(item.nodeid)])
-
-
-def pytest_collection_finish() -> None:
-    """Let the collector look only at what the tests make, not at thousands of tests each time."""
-    gc.freeze()
-    gc.enable()
 
 
 def expected(seconds: dict[str, float], tests: Counter[str]) -> dict[str, float]:

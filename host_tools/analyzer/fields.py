@@ -17,11 +17,11 @@ from bluebridge.host_tools.analyzer.transaction import OK
 
 IN_WORDS: Final = (
     "address", "av", "block", "bytes", "channel", "chunk", "count", "cqn", "descriptor", "device",
-    "dmac", "dqpn", "eqn", "errno", "first", "imm", "immediate", "inline",
-    "inv_rkey", "iova", "key", "len", "length", "lkey", "max_io_size", "metadata", "part",
-    "path", "payload", "pgshift", "pieces", "psn", "qkey", "qpn", "queue_depth", "raddr", "receive",
-    "recon", "rkey", "sector", "sectors", "sequence", "session", "sge", "srqn", "tid", "timer",
-    "user", "vendor_err", "version", "wqe",
+    "dmac", "dqpn", "eqn", "errno", "first", "hash", "headers", "imm", "immediate", "inline",
+    "input", "inv_rkey", "iova", "key", "len", "length", "lkey", "max_io_size", "metadata", "mss",
+    "output", "part", "path", "payload", "pgshift", "pieces", "psn", "qkey", "qpn", "queue_depth",
+    "raddr", "receive", "recon", "rkey", "rqn", "sector", "sectors", "sequence", "session", "sge",
+    "sqn", "srqn", "tid", "timer", "user", "vendor_err", "version", "vlan", "wqe",
 )  # fmt: skip
 """The fields that decoders write into lines by a name of their own, not by a table's."""
 _TABLES: Final = (
@@ -30,6 +30,9 @@ _TABLES: Final = (
     "mlx4.bar0",
     "mlx4.eqe",
     "mlx4.uar",
+    "mlx5.cqe",
+    "mlx5.event_queues",
+    "mlx5.init_segment",
     "net",
     "ntb",
     "ntrdma",

@@ -19,7 +19,14 @@ from bluebridge.device.rdma.memory.region import (
     Part,
     Rights,
 )
-from bluebridge.device.rdma.memory.regions import MAX_DEPTH, Entries, Field, MemoryRegions, Values
+from bluebridge.device.rdma.memory.regions import (
+    MAX_DEPTH,
+    MAX_RUNS,
+    Entries,
+    Field,
+    MemoryRegions,
+    Values,
+)
 
 PD, PAGE = 3, 4096
 START = 0x7F0000000800
@@ -142,16 +149,13 @@ def test_indirect_regions_are_followed_to_a_depth_only(regions: MemoryRegions) -
         where(regions, loop, 0, 8)
 
 
-def test_an_access_has_a_bounded_number_of_pieces(
-    regions: MemoryRegions, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(regions_module, "MAX_RUNS", 20)
+def test_an_access_has_a_bounded_number_of_pieces(regions: MemoryRegions) -> None:
     bottom = registered(regions, 1, 0x10000)
-    middle = indirect(regions, 2, *[Part(bottom, START, 1)] * 5)
-    top = indirect(regions, 3, *[Part(middle, 0, 5)] * 5)
-    assert len(where(regions, top, 0, 20)) == 20
-    with pytest.raises(AccessError, match="more than 20 runs"):
-        where(regions, top, 0, 25)
+    middle = indirect(regions, 2, *[Part(bottom, START, 1)] * 200)
+    top = indirect(regions, 3, *[Part(middle, 0, 200)] * 100)
+    assert len(where(regions, top, 0, MAX_RUNS)) == MAX_RUNS
+    with pytest.raises(AccessError, match=f"more than {MAX_RUNS} runs"):
+        where(regions, top, 0, 20_000)
 
 
 def test_parts_of_no_length_and_too_many_are_refused(regions: MemoryRegions) -> None:
