@@ -155,9 +155,10 @@ class LocalFabric:
         return self._spoofed_by.get(port, 0), refused.get(port, 0)
 
     def _drop_spoofed(self, source: FabricPort, message: Message) -> None:
-        self._spoofed_by[source] = self._spoofed_by.get(source, 0) + 1
-        self.statistics.spoofed += 1
-        self.statistics.lost += 1
+        count = _count(message)
+        self._spoofed_by[source] = self._spoofed_by.get(source, 0) + count
+        self.statistics.spoofed += count
+        self.statistics.lost += count
         if self._spoofed.admits():
             _LOG.warning(
                 "dropped a %s from an address of another port (%d so far)",
@@ -228,9 +229,9 @@ class LocalFabric:
         """Hand a message to ports; returns the copies that receivers made."""
         statistics = self.statistics
         if not targets:
-            statistics.lost += 1
+            statistics.lost += _count(message)
             return 0
-        statistics.delivered += 1
+        statistics.delivered += _count(message)
         copies = 0
         for port in targets:
             try:
@@ -281,6 +282,13 @@ def _apart(message: Message) -> list[Message]:
             found.append(Frames(message.address, [Train([frame])]))
             found[-1].work = message.work
     return found
+
+
+def _count(message: Message) -> int:
+    """Count the messages that a message stands for: of a burst of packets each, faults or none."""
+    if isinstance(message, Frames) and message.packets:
+        return sum(len(train.frames) for train in message.trains)
+    return 1
 
 
 def _senders(message: Frames) -> list[bytes]:

@@ -64,6 +64,19 @@ def test_addresses_and_loopback(ports: tuple[Port, Port, Port]) -> None:
     assert len(b.got) == 1
 
 
+def test_packets_count_each_though_they_travel_in_bursts(ports: tuple[Port, Port, Port]) -> None:
+    """The same numbers as where faults take them one by one."""
+    a, b, c = ports
+    burst = Frames(B, [Train([B + bytes(54)] * 3)], packets=True)
+    statistics = a.fabric.statistics
+    a.fabric.send(a, burst)
+    assert (len(b.got), statistics.delivered, statistics.lost) == (1, 3, 0)
+    b.announce(up=False)
+    c.announce(up=False)
+    a.fabric.send(a, burst)
+    assert (len(b.got), statistics.delivered, statistics.lost) == (1, 3, 3)
+
+
 def test_nested_sends_are_queued_in_order(ports: tuple[Port, Port, Port]) -> None:
     a, b, _ = ports
     depth = 0
