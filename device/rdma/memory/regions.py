@@ -317,7 +317,8 @@ class MemoryRegions:
         if rights & REMOTE_CHANGES and not rights & Rights.LOCAL_WRITE:
             raise AccessError(f"key {key:#x} would be writable for peers only")
         if entries is None:
-            if start + length > 1 << 64:
+            free = values.free if mask & Field.FREE else region.free
+            if start + length > 1 << 64 or not (free or _reaches(region, start, length)):
                 raise AccessError(f"{start:#x}+{length:#x} is no region")
             self._set(region, mask, values)
         elif entries.pages is None:
@@ -391,7 +392,7 @@ class MemoryRegions:
             region.rights = values.rights & ALL_RIGHTS
         if mask & Field.START:
             region.start = values.start
-            region.origin = values.start >> region.page_shift << region.page_shift
+            region.origin = _origin(region, values.start)
         if mask & Field.LENGTH:
             region.length = values.length
         if mask & Field.FREE:
@@ -437,6 +438,18 @@ class MemoryRegions:
         if region.owner_qpn and region.owner_qpn != qpn:
             raise AccessError(f"window {key:#x} is bound to QP {region.owner_qpn:#x}")
         self._set(region, Field.FREE, Values(free=True))
+
+
+def _origin(region: MemoryRegion, start: int) -> int:
+    """Return where the translation of a region begins that begins at `start`."""
+    return start if region.parts else start >> region.page_shift << region.page_shift
+
+
+def _reaches(region: MemoryRegion, start: int, length: int) -> bool:
+    """Return True if a translation reaches that far; that of parts is asked at each access."""
+    if region.physical or region.parts:
+        return True
+    return start - _origin(region, start) + length <= region.mapped
 
 
 class Binding(NamedTuple):

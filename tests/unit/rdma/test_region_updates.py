@@ -87,6 +87,21 @@ def test_a_mask_names_what_of_a_region_in_use_changes(regions: MemoryRegions) ->
     assert regions.resolve(key | 7, 0x800, 1, READ, PD + 1) == [(0x10800, 1)]
 
 
+def test_a_region_grows_no_further_than_its_pages(regions: MemoryRegions) -> None:
+    """What lies behind its last page in memory is not its own."""
+    key = registered(regions, 1, 0x10000, 0x30000)
+    regions.update(key, Field.LENGTH, Values(length=PAGE))
+    for mask in (Field.LENGTH, Field.START | Field.LENGTH):
+        with pytest.raises(AccessError, match="no region"):
+            regions.update(key, mask, Values(start=START + 1, length=2 * PAGE - 0x800 + 1))
+    regions.update(key, Field.LENGTH, Values(length=2 * PAGE - 0x800))
+    assert where(regions, key, START + 2 * PAGE - 0x801, 1) == [(0x30FFF, 1)]
+    free = free_key(regions, 2)
+    regions.update(free, Field.LENGTH, Values(length=8))
+    with pytest.raises(AccessError, match="no region"):
+        regions.update(free, Field.FREE, Values(free=False))
+
+
 def test_a_translation_is_changed_from_an_entry_on(regions: MemoryRegions) -> None:
     key = registered(regions, 1, 0x10000, 0x11000, 0x12000)
     regions.update(key, 0, Values(), pages(0x50000), 1)
@@ -118,6 +133,8 @@ def test_parts_of_other_regions_follow_each_other(regions: MemoryRegions) -> Non
     assert where(regions, key, 5 + 0x1FF, 2) == [(0x300FF, 1), (0x50800, 1)]
     regions.update(key, 0, Values(), Entries(parts=[Part(second, START + 4, 0x100)]), 1)
     assert where(regions, key, 5 + 0x200, 1) == [(0x50804, 1)]
+    regions.update(key, Field.START, Values(start=0x1007))
+    assert where(regions, key, 0x1007, 1) == [(0x10F00, 1)]
 
 
 def test_each_key_on_the_way_has_to_permit_the_access(regions: MemoryRegions) -> None:
