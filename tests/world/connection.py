@@ -134,6 +134,9 @@ class Remote:
         self._room = b""
         return True
 
+    def room(self) -> int:
+        return SIZE
+
     def place(self, request: Request, offset: int, *, ends: bool) -> None:
         data = b"".join(request.payload)
         assert offset == len(self._room) and len(data) <= MTU * request.packets

@@ -83,8 +83,15 @@ def request_of(packet: TransportPacket, mtu: int) -> Request:
 
 
 def requests_in(responder: Responder, packet: TransportPacket) -> list[TransportPacket]:
-    """Return the requests in a packet or a run, which stays one if it comes in order."""
-    if packet.more and (packet.psn != responder.expected or responder.full):
+    """Return the requests in a packet or a run, which stays one if it comes in order and fits.
+
+    A message that is too long is refused at the packet that is too much.
+    """
+    if packet.more and (
+        packet.psn != responder.expected
+        or responder.full
+        or not responder.has_room((1 + len(packet.more)) * len(packet.payload))
+    ):
         return packet.apart()
     return [packet]
 
@@ -158,11 +165,11 @@ class PacketReceiver(ConnectedReceiver):
         qp = self._qp
         if qp.state not in RECEIVING:
             return
-        count, size = size_of_packet(qp.route, packet)
-        qp.traffic.received(count, size)
         responder = self._open()
         for each in requests_in(responder, packet):
             if qp.state in RECEIVING:
+                count, size = size_of_packet(qp.route, each)
+                qp.traffic.received(count, size)
                 self._take(responder, each)
 
     def _take(self, responder: Responder, packet: TransportPacket) -> None:

@@ -89,6 +89,9 @@ class RemoteSide(Protocol):
     def take_receive(self) -> bool:
         """Take the next receive, for the message that begins; False if there is none."""
 
+    def room(self) -> int:
+        """Return how many bytes fit into the receive that was taken; 0 if it is gone."""
+
     def place(self, request: Request, offset: int, *, ends: bool) -> None:
         """Store a unit of a message, from byte `offset` on, in the receive that was taken."""
 
@@ -179,6 +182,12 @@ class Responder:
         if not answers:
             return len(self._waiting) > 0
         return answers[-1].lazy or len(self._waiting) > 0 or len(answers) >= MOST_ANSWERS
+
+    def has_room(self, size: int) -> bool:
+        """Return True if so many bytes may follow in the middle of the message under way."""
+        if self._op is Op.WRITE:
+            return size < self._left
+        return self._op is Op.SEND and self._offset + size <= self._side.room()
 
     def receive(self, request: Request) -> None:
         """Take a unit, at once or when answers have left; answers are due after it."""
