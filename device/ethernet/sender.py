@@ -173,6 +173,8 @@ class EthernetSender(UnconnectedSender):
         mss, header = work.mss, work.header
         if work.length > MAX_SEND or work.length > mss * MAX_SEGMENTS:
             raise WorkError(f"a large send of {work.length} bytes, {mss} in each frame")
+        if len(header) + min(work.length, mss) > self._most:
+            raise WorkError(f"frames of {mss} bytes behind {len(header)} of headers")
         frames = work.cut(tagged(header, work.tag_type, work.tag), self._gather(work))
         frames[-1] = frames[-1].ljust(MIN_FRAME, b"\0")
         work.length += len(header)

@@ -186,10 +186,15 @@ class LargeSendHeaders:
         return bytes(self._template[start + 8 : start + 40])
 
     def cut(self, payload: bytes, mss: int) -> list[bytes]:
-        """Return the frames that carry `payload`, `mss` bytes each at most; one if it is empty."""
+        """Return the frames that carry `payload`, `mss` bytes each at most; one if it is empty.
+
+        Raises `SegmentError` for frames whose length the IP header has no room for.
+        """
         header = bytearray(self._template)
         frames: list[bytes] = []
         total, start, number = len(payload), 0, 0
+        if self.size - self._network + min(mss, total) > ONES:
+            raise SegmentError(f"{mss} bytes behind {self.size} of headers")
         while True:
             part = payload[start : start + mss]
             end = start + len(part)

@@ -86,6 +86,12 @@ def test_headers_that_are_none_are_refused(headers: bytes) -> None:
         LargeSendHeaders(headers)
 
 
+@pytest.mark.parametrize("headers", [ipv4_headers(), ipv6_headers()], ids=["ipv4", "ipv6"])
+def test_frames_longer_than_their_header_can_say_are_refused(headers: bytes) -> None:
+    with pytest.raises(SegmentError):
+        LargeSendHeaders(headers).cut(bytes(70_000), 0xFFFF)
+
+
 @pytest.fixture
 def pair() -> Pair:
     """Two guests with an Ethernet queue pair each, of 64-byte slots as mlx4_en has them."""

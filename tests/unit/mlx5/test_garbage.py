@@ -171,6 +171,18 @@ def test_entries_of_send_queues(
     assert {syndrome_of(cqe) for cqe in others} <= {Syndrome.WR_FLUSH_ERR}
 
 
+@pytest.mark.parametrize("mss", [0xFFFF, 10_000])
+def test_a_large_send_of_frames_that_are_too_long_is_an_error(node: Mlx5Node, mss: int) -> None:
+    sq = node.make_sq()
+    ip = pack(">BBHHHBBH8s", 0x45, 0, 0, 7, 0, 64, 6, 0, b"\x0a\0\0\1\x0a\0\0\2")
+    tcp = pack(">HHIIBBHHH", 1, 2, 0, 0, 0x50, 0x10, 0, 0, 0)
+    headers = mac_of(2) + node.mac + b"\x08\0" + ip + tcp
+    data = pack(">IIQ", 70_000, node.key, node.memory(70_000))
+    node.wqe(sq, ethernet(headers, mss=mss) + data, SendOpcode.LSO)
+    node.ring(sq)
+    assert [syndrome_of(cqe) for cqe in node.completions(sq)] == [Syndrome.LOCAL_QP_OP_ERR]
+
+
 def test_memory_beyond_the_guests_is_an_error(node: Mlx5Node) -> None:
     sq = node.make_sq()
     node.wqe(sq, ethernet() + pack(">IIQ", 60, node.key, 1 << 50))
