@@ -26,13 +26,20 @@ MAX_TABLES: Final = 1 << 12
 MAX_LOG_TABLE: Final = 20
 MAX_GROUPS: Final = 256
 """Most groups of a table: each is looked at for each frame."""
+MAX_ALL_GROUPS: Final = 1 << 16
+"""Most groups of all tables."""
 MAX_ENTRIES = 1 << 17
 """Most entries of all tables, some 100 MB of the server's memory."""
+MAX_WAYS = 1 << 18
+"""Most destinations and counters of all entries."""
 MAX_DESTINATIONS: Final = 256
 MAX_COUNTERS: Final = 1 << 16
 MAX_STEPS: Final = 1024
-"""Most groups that are looked at for one frame, whatever leads from table to table."""
-MAX_TARGETS: Final = 1024
+"""Most tables, groups, destinations and counters for one frame, whatever leads where.
+
+The last entry on the way is followed whole.
+"""
+MAX_TARGETS: Final = 256
 """Most TIRs that get one frame."""
 
 _ACTIONS: Final = int(Action.ALLOW | Action.DROP | Action.FORWARD | Action.COUNT)
@@ -71,6 +78,11 @@ class FlowEntry:
 
     def __lt__(self, other: FlowEntry) -> bool:
         return self.index < other.index
+
+    @property
+    def ways(self) -> int:
+        """The number of destinations and counters."""
+        return len(self.destinations) + len(self.counters)
 
 
 class FlowGroup:
@@ -142,7 +154,7 @@ class FlowTables:
 
     def __init__(self) -> None:
         self._numbers = Numbers("flow table", 1, MAX_TABLES)
-        self._groups = Numbers("flow group", 1, MAX_TABLES * MAX_GROUPS)
+        self._groups = Numbers("flow group", 1, MAX_ALL_GROUPS)
         self._counter_numbers = Numbers("flow counter", 1, MAX_COUNTERS)
         self.reset()
 
@@ -151,6 +163,7 @@ class FlowTables:
         self._tables: dict[int, FlowTable] = {}
         self._counters: dict[int, FlowCounter] = {}
         self._entries = 0
+        self._ways = 0
         self.root: int | None = None
         for numbers in (self._numbers, self._groups, self._counter_numbers):
             numbers.reset()
@@ -207,6 +220,7 @@ class FlowTables:
         for group in table.groups:
             self._groups.free(group.number)
         self._entries -= len(table.entries)
+        self._ways -= sum(entry.ways for entry in table.entries.values())
         del self._tables[table.number]
         self._numbers.free(table.number)
         if self.root == table.number:
@@ -255,6 +269,8 @@ class FlowTables:
         Raises `Refused`: BAD_PARAM, BAD_RES, BAD_RES_STATE, LIM_ERR; nothing has changed then.
         """
         self._check_way(action, destinations, counters)
+        if self._ways + len(destinations) + len(counters) > MAX_WAYS:
+            raise Refused(Status.LIM_ERR, f"{MAX_WAYS} destinations and counters")
         entry = table.entries.get(index)
         if fields is None:
             if entry is not None:
@@ -263,6 +279,7 @@ class FlowTables:
             fields = -1
         elif entry is None:
             raise Refused(Status.BAD_RES, f"flow entry {index} of table {table.number:#x}")
+        self._ways -= entry.ways
         if fields & EntryField.ACTION:
             entry.action = action
         if fields & EntryField.FLOW_TAG:
@@ -271,6 +288,7 @@ class FlowTables:
             entry.destinations = destinations
         if fields & EntryField.COUNTERS:
             entry.counters = counters
+        self._ways += entry.ways
 
     def _check_way(
         self, action: int, destinations: list[tuple[int, int]], counters: list[int]
@@ -307,6 +325,7 @@ class FlowTables:
         if not same:
             del entry.group.entries[entry.value]
         self._entries -= 1
+        self._ways -= entry.ways
 
     # -- counters -------------------------------------------------------------------------------
 
@@ -346,6 +365,7 @@ class FlowTables:
                 if table.miss is not None:
                     ways.append(table.miss)
                 continue
+            steps -= entry.ways
             for counted in entry.counters if entry.action & Action.COUNT else ():
                 counter = self._counters.get(counted)
                 if counter is not None:
@@ -358,4 +378,4 @@ class FlowTables:
                     found.append(Target(goal, entry.tag))
                 else:
                     ways.append(goal)
-        return found
+        return found[:MAX_TARGETS]

@@ -7,12 +7,14 @@ from struct import pack
 import pytest
 
 from bluebridge.device.fabric.local import LocalFabric
+from bluebridge.device.fabric.messages import Frames, Train
 from bluebridge.device.layout.mlx5 import steering
 from bluebridge.device.layout.mlx5.commands import Opcode, Status
 from bluebridge.device.layout.mlx5.contexts import HashFunction
 from bluebridge.device.layout.mlx5.cqe import CQE
 from bluebridge.device.layout.mlx5.objects import CONTEXT, TirField
 from bluebridge.device.layout.mlx5.steering import Action, Destination
+from bluebridge.device.mlx5.steering import tables
 from tests.models.mlx5_node import BROADCAST, Mlx5Node
 
 ONES6 = b"\xff" * 6
@@ -303,6 +305,47 @@ def test_tables_in_a_circle_end(net: Net) -> None:
         net.set(one, net.b.make_group(one, 0, 0), 0, net.table(other) * 2)
     net.b.set_root(first)
     assert net.arrivals(net.frame(net.b.mac)) == []
+
+
+def test_the_work_for_one_frame_counts_destinations_and_counters(net: Net) -> None:
+    """A table that leads to itself is gone through less often the more its entry does."""
+    table = net.b.make_table()
+    counters = [net.b.make(Opcode.ALLOC_FLOW_COUNTER) for _ in range(250)]
+    action = Action.FORWARD | Action.COUNT
+    group = net.b.make_group(table, 0, 0)
+    net.set(table, group, 0, net.table(table), counters, action=action)
+    net.b.set_root(table)
+    net.arrivals(net.frame(net.b.mac))
+    query = bytes(steering.QUERY_FLOW_COUNTER.pack(counter=counters[0]))
+    answer = net.b.command(Opcode.QUERY_FLOW_COUNTER, query)
+    assert 1 <= int.from_bytes(answer[0x10:0x18], "big") <= 5
+
+
+def test_a_frame_is_copied_256_times_at_most(net: Net) -> None:
+    last, first = net.b.make_table(), net.b.make_table()
+    for table, more in ((last, []), (first, net.table(last))):
+        net.set(table, net.b.make_group(table, 0, 0), 0, net.tir(0) * 200 + more)
+    net.b.set_root(first)
+    message = Frames(net.b.mac, [Train([net.frame(net.b.mac)])])
+    assert net.b.adapter.objects.port.receive(message) == 256
+
+
+def test_destinations_and_counters_of_all_entries_are_limited(
+    net: Net, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables, "MAX_WAYS", 4)
+    table = net.b.make_table()
+    group = net.b.make_group(table, 0, 9)
+    counter = net.b.make(Opcode.ALLOC_FLOW_COUNTER)
+    second = net.b.entry(table, group, 1, net.tir(0) * 2, [counter])
+    for _ in range(3):  # what is deleted or destroyed does not count
+        net.set(table, group, 0, net.tir(0) * 2)
+        assert net.b.status(Opcode.SET_FLOW_TABLE_ENTRY, second) == Status.LIM_ERR
+        net.b.command(Opcode.DELETE_FLOW_TABLE_ENTRY, bytes(steering.FLOW_TABLE.pack(table=table)))
+    assert net.b.status(Opcode.SET_FLOW_TABLE_ENTRY, second) == Status.OK
+    net.b.command(Opcode.DESTROY_FLOW_TABLE, bytes(steering.FLOW_TABLE.pack(table=table)))
+    table = net.b.make_table()
+    net.set(table, net.b.make_group(table, 0, 9), 0, net.tir(0) * 4)
 
 
 @pytest.mark.parametrize(
