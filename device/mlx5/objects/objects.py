@@ -25,7 +25,7 @@ from bluebridge.device.mlx5.rings.page_lists import PageLists
 from bluebridge.device.mlx5.settings.config import Config
 from bluebridge.device.mlx5.settings.refused import Refused
 from bluebridge.device.mlx5.steering.receiver import FrameSteering
-from bluebridge.device.mlx5.steering.spreading import QueueTable, Tir
+from bluebridge.device.mlx5.steering.spreading import Hashes, QueueTable, Tir
 from bluebridge.device.mlx5.steering.tables import FlowTables
 from bluebridge.device.pci.bus import HostBus
 from bluebridge.device.rdma.memory.regions import MemoryRegions
@@ -82,6 +82,7 @@ class Objects:
         self.tises: dict[int, bytes] = {}
         self._tir_numbers = Numbers("TIR", 1, MAX_TIRS)
         self.tirs: dict[int, Tir] = {}
+        self._hashes: Hashes = {}
         self._table_numbers = Numbers("RQT", 1, MAX_QUEUE_TABLES)
         self.queue_tables: dict[int, QueueTable] = {}
         self.flows = FlowTables()
@@ -97,6 +98,7 @@ class Objects:
         self.rqs.clear()
         self.tises.clear()
         self.tirs.clear()
+        self._hashes.clear()
         self.queue_tables.clear()
         for numbers in (
             self._queue_numbers, self._tis_numbers, self._tir_numbers, self._table_numbers,
@@ -215,7 +217,7 @@ class Objects:
         else:
             raise Refused(Status.BAD_PARAM, f"a TIR of kind {kind}")
         number = self._tir_numbers.take()
-        self.tirs[number] = Tir(context, table)
+        self.tirs[number] = Tir(context, table, self._hashes)
         return number
 
     def tir(self, number: int) -> Tir:

@@ -13,12 +13,16 @@ from bluebridge.device.layout.mlx5.contexts import TIRC, Dispatch, HashFunction
 from bluebridge.device.layout.mlx5.cqe import HashedL3, HashedL4
 
 MAX_FLOWS: Final = 4096
-"""Number of flows whose hash a TIR remembers, as a guest can invent any number of them."""
+"""Number of flows whose hash an adapter remembers, as a guest can invent any number of them."""
 SOURCE, TARGET, SOURCE_PORT, TARGET_PORT = 1, 2, 4, 8
 """Fields that are hashed."""
 _PORT_FIELDS: Final = SOURCE_PORT | TARGET_PORT
 _L3: Final = {4: int(HashedL3.IPV4) << 2, 6: int(HashedL3.IPV6) << 2}
 _L4: Final = {TCP: int(HashedL4.TCP) << 6, UDP: int(HashedL4.UDP) << 6}
+
+
+Hashes = dict[tuple[int, bytes, bytes], int]
+"""The hashes of flows, by the function, its key and the bytes that are hashed."""
 
 
 class Choice(NamedTuple):
@@ -37,15 +41,18 @@ class QueueTable:
 
 
 class Tir:
-    """A transport interface receive; `table` is what it spreads frames over, if anything."""
+    """A transport interface receive; `table` is what it spreads frames over, if anything.
 
-    def __init__(self, context: bytes, table: QueueTable | None) -> None:
+    `hashes` are those that all TIRs of an adapter remember.
+    """
+
+    def __init__(self, context: bytes, table: QueueTable | None, hashes: Hashes) -> None:
         self.context = bytearray(context)
         self.table = table
         self.rqn = TIRC.get(context, "rqn")
         self.direct = TIRC.get(context, "dispatch") == Dispatch.DIRECT
         self.loopback = TIRC.get(context, "loopback")
-        self._flows: dict[bytes, int] = {}
+        self._hashes = hashes
         self.load_hash(context)
 
     def load_hash(self, context: bytes) -> None:
@@ -61,7 +68,6 @@ class Tir:
         self._version = 6 if TIRC.get(context, "hash_ipv6") else 4
         self._protocol = UDP if TIRC.get(context, "hash_udp") else TCP
         self._fields = TIRC.get(context, "hash_fields")
-        self._flows.clear()
 
     def set_loopback(self, allowed: int) -> None:
         """Take own frames to unicast (1) or multicast (2) addresses, or not."""
@@ -96,12 +102,13 @@ class Tir:
             parts[:2] = sorted(parts[:2])
             parts[2:] = sorted(parts[2:])
         flow = b"".join(parts)
-        value = self._flows.get(flow)
+        place = self._function, self._key, flow
+        value = self._hashes.get(place)
         if value is None:
             value = self._value(flow)
-            if len(self._flows) >= MAX_FLOWS:
-                self._flows.clear()
-            self._flows[flow] = value
+            if len(self._hashes) >= MAX_FLOWS:
+                self._hashes.clear()
+            self._hashes[place] = value
         return value, hashed
 
     def _value(self, flow: bytes) -> int:

@@ -8,13 +8,16 @@ import pytest
 
 from bluebridge.device.fabric.local import LocalFabric
 from bluebridge.device.fabric.messages import Frames, Train
+from bluebridge.device.frames import receiving
+from bluebridge.device.frames.frame import FrameHeaders
 from bluebridge.device.layout.mlx5 import steering
 from bluebridge.device.layout.mlx5.commands import Opcode, Status
-from bluebridge.device.layout.mlx5.contexts import HashFunction
+from bluebridge.device.layout.mlx5.contexts import TIRC, HashFunction
 from bluebridge.device.layout.mlx5.cqe import CQE
 from bluebridge.device.layout.mlx5.objects import CONTEXT, TirField
 from bluebridge.device.layout.mlx5.steering import Action, Destination
 from bluebridge.device.mlx5.steering import tables
+from bluebridge.device.mlx5.steering.spreading import MAX_FLOWS, Hashes, Tir
 from tests.models.mlx5_node import BROADCAST, Mlx5Node
 
 ONES6 = b"\xff" * 6
@@ -253,6 +256,23 @@ def test_flows_are_spread_by_their_hash(net: Net) -> None:
         assert hashed == 1 << 2 | 2 << 6
         used.add(place)
     assert used == {0, 1, 2, 3}
+
+
+def test_all_tirs_of_an_adapter_remember_so_many_flows_together(net: Net) -> None:
+    """Any guest can invent flows, and one frame may go to hundreds of TIRs."""
+    hashes: Hashes = {}
+    keys = (KEY, bytes(reversed(KEY)), bytes(40))
+    context = {"hash_function": HashFunction.TOEPLITZ, "hash_udp": 1, "hash_fields": 0xF}
+    tirs = [Tir(bytes(TIRC.pack(context, key=key)), None, hashes) for key in keys]
+    for number in range(MAX_FLOWS // 3 + 10):
+        frame = net.packet(17, number, 9)
+        headers = FrameHeaders(frame)
+        choices = [tir.choose(frame, headers) for tir in tirs]
+        assert len(hashes) <= MAX_FLOWS
+    flow = frame[26:38]
+    assert [choice and choice.value for choice in choices] == [
+        receiving.toeplitz(flow, key) for key in keys
+    ]
 
 
 def test_other_packets_are_hashed_by_addresses_only(net: Net) -> None:
