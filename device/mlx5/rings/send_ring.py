@@ -67,17 +67,16 @@ class SendRing(SendQueue):
             self.run()
 
     def go_on(self) -> None:
-        """Carry out or flush posted entries, if a doorbell rang.
+        """Carry out or flush posted entries."""
+        self.run()
+
+    def run(self) -> None:
+        """Carry out posted entries up to a budget, if a doorbell rang; the rest follows soon.
 
         Before it the record may still be that of the time before a reset: Linux starts its counter
         anew without a look at it (`en_main.c: mlx5e_reset_txqsq_cc_pc`).
         """
-        if self._rung:
-            self.run()
-
-    def run(self) -> None:
-        """Carry out posted entries up to a budget; the rest follows soon."""
-        if self._running or self._scheduled:
+        if self._running or self._scheduled or not self._rung:
             return
         self._running = True
         try:

@@ -12,8 +12,10 @@ from bluebridge.device.layout.mlx5.commands import Opcode, Status
 from bluebridge.device.layout.mlx5.contexts import QueueState
 from bluebridge.device.layout.mlx5.cqe import CQE, Checked, CqeOpcode, Syndrome
 from bluebridge.device.layout.mlx5.event_queues import EQE, EventType
+from bluebridge.device.layout.mlx5.init_segment import SEND_DOORBELL
 from bluebridge.device.layout.mlx5.objects import RqField
 from bluebridge.device.layout.mlx5.wqe import EthernetFlag, SendOpcode
+from bluebridge.device.layout.net.ethernet import PAUSE, PAUSE_OPCODE
 from tests.models.mlx5_node import (
     LOG_CQ,
     LOG_RQ,
@@ -284,6 +286,30 @@ def test_an_error_flushes_and_the_queue_starts_again(pair: Pair) -> None:
     buffer = pair.b.post_receive(pair.rq)
     pair.a.send(pair.sq, pair.frame(b"again" * 20))
     assert received(pair.b, pair.rq, buffer)[1] == pair.frame(b"again" * 20)
+
+
+@pytest.mark.parametrize("paused", [False, True], ids=["in-turns", "paused"])
+def test_a_queue_that_started_anew_waits_for_its_doorbell(pair: Pair, paused: bool) -> None:
+    """Entries of before are forgotten, though the doorbell record still counts them."""
+    for _ in range(100):  # more than one turn takes
+        pair.a.wqe(pair.sq, b"", SendOpcode.NOP, flags=0)
+    port = pair.a.adapter.objects.port
+    port.flow.paused = paused
+    pair.a.store(SEND_DOORBELL, pack(">II", 0, pair.sq.number << 8))
+    pair.a.modify_sq(pair.sq.number, QueueState.RDY, QueueState.RST)
+    pair.a.modify_sq(pair.sq.number, QueueState.RST, QueueState.RDY)
+    for _ in range(1 << LOG_SQ):  # new entries, of which software has not told yet
+        pair.a.wqe(pair.sq, b"", SendOpcode.NOP)
+    if paused:
+        port.flow.obeys = True
+        port.flow.receive(bytes(PAUSE.pack(opcode=PAUSE_OPCODE)))
+    pair.a.host.run()
+    assert pair.a.completions(pair.sq) == []
+    pair.sq.posted = 0
+    pair.a.wqe(pair.sq, b"", SendOpcode.NOP)
+    pair.a.ring(pair.sq)
+    (cqe,) = pair.a.completions(pair.sq)
+    assert CQE.get(cqe, "wqe_counter") == 0
 
 
 def test_a_key_to_pages_reaches_only_those(pair: Pair) -> None:
