@@ -167,12 +167,14 @@ def test_indirect_regions_are_followed_to_a_depth_only(regions: MemoryRegions) -
 
 
 def test_an_access_has_a_bounded_number_of_pieces(regions: MemoryRegions) -> None:
-    bottom = registered(regions, 1, 0x10000)
-    middle = indirect(regions, 2, *[Part(bottom, START, 1)] * 200)
-    top = indirect(regions, 3, *[Part(middle, 0, 200)] * 100)
-    assert len(where(regions, top, 0, MAX_RUNS)) == MAX_RUNS
+    key = registered(regions, 1, 0x10000)
+    part = Part(key, START, 1)
+    for index, count in enumerate((16, 16, 16, 5), 2):
+        key = indirect(regions, index, *[part] * count)
+        part = Part(key, 0, part.length * count)
+    assert len(where(regions, key, 0, MAX_RUNS)) == MAX_RUNS
     with pytest.raises(AccessError, match=f"more than {MAX_RUNS} runs"):
-        where(regions, top, 0, 20_000)
+        where(regions, key, 0, MAX_RUNS + 1)
 
 
 def test_parts_of_no_length_and_too_many_are_refused(regions: MemoryRegions) -> None:
