@@ -93,7 +93,7 @@ def test_the_network_device_of_two_connectx5(net: Pair) -> None:
     assert counts["tx_tso_packets"] > 0
     assert counts["rx_csum_complete"] > 0
     assert counts["rx_removed_vlan_packets"] > 0
-    assert counts["rx_out_of_buffer"] == counts["tx_queue_dropped"] == 0
+    assert counts["rx_out_of_buffer"] == counts["tx_queue_dropped"] == 0  # by pauses
     for word in ("PASS", "Loopback Test\t 0", "Link Test\t 0"):
         assert word in a.run("ethtool -t eth0").text
     assert "QSFP+" in a.run("ethtool -m eth0").text

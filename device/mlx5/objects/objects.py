@@ -110,8 +110,8 @@ class Objects:
         self.cqs.reset()
         self.keys.reset()
         self.vport.reset()
-        self.registers.reset()
         self.port.reset()
+        self.registers.reset()
 
     def leave(self) -> None:
         """Leave the fabric for good."""

@@ -68,8 +68,9 @@ class PortRegisters:
         self.reset()
 
     def reset(self) -> None:
-        """Return to the state after power-on."""
+        """Return to the state after power-on: cards pause, and obey pauses, unless told not to."""
         self.mtu = DEFAULT_MTU
+        self._port.flow.sends = self._port.flow.obeys = True
         self.modes = LINK_MODES
         self._fixed = False
 

@@ -18,6 +18,7 @@ from bluebridge.device.layout.mlx5.device_commands import (
     TAKE_PAGES,
 )
 from bluebridge.device.layout.mlx5.event_queues import EQC, EQE_BYTES, EventType
+from bluebridge.device.layout.mlx5.port_registers import PFCC
 from bluebridge.device.layout.mlx5.registers import (
     MCAM,
     MCQI,
@@ -209,6 +210,18 @@ def test_registers_tell_versions_and_which_of_them_there_are(driver: Mlx5Driver)
     assert register(driver, RegisterId.MCQS, b"\0\0\0\1").status is Status.BAD_INDEX
     text = NODE_DESC.get_raw(register(driver, RegisterId.NODE_DESC).output[16:], "text")
     assert b"ConnectX-5" in text
+
+
+def test_a_port_pauses_and_obeys_until_it_is_told_not_to(driver: Mlx5Driver) -> None:
+    def pauses() -> tuple[int, int]:
+        data = register(driver, RegisterId.PFCC).output[16:]
+        return PFCC.get(data, "pause_tx"), PFCC.get(data, "pause_rx")
+
+    assert pauses() == (1, 1)
+    register(driver, RegisterId.PFCC, bytes(PFCC.pack(pause_rx=1)), write=True)
+    assert pauses() == (0, 1)
+    driver.command(Opcode.TEARDOWN_HCA)
+    assert pauses() == (1, 1)
 
 
 def test_unknown_registers_read_as_they_were_asked_for(driver: Mlx5Driver) -> None:

@@ -255,6 +255,7 @@ def test_entries_without_a_wish_for_it_complete_only_in_error(pair: Pair) -> Non
 
 
 def test_a_frame_without_a_receive_is_counted(pair: Pair) -> None:
+    pair.b.adapter.objects.port.flow.sends = False  # else the frames wait for receives
     number = pair.b.make(Opcode.ALLOC_Q_COUNTER)
     ready = QueueState.RDY
     pair.b.modify_rq(pair.rq.number, ready, ready, RqField.COUNTER_SET, counter_set=number)
