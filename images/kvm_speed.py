@@ -95,6 +95,8 @@ def main() -> int:
         return 0 if run(int(sys.argv[1])) else 1
     except OSError:
         return 1
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import errno
 import io
 import lzma
 import os
+import signal
 import stat
 import struct
 import subprocess
@@ -80,6 +81,7 @@ def test_a_device_that_is_no_kvm_runs_nothing(
     monkeypatch.setattr(kvm_speed, "DEVICE", tmp_path / "kvm")
     monkeypatch.setattr(sys, "argv", ["kvm_speed", "10"])
     assert kvm_speed.main() == 1
+    assert signal.getitimer(signal.ITIMER_PROF) == (0, 0)
 
 
 def image(payload: bytes) -> bytes:
