@@ -87,9 +87,12 @@ class ServerProcess:
         return len(os.listdir(f"/proc/{self.pid}/fd"))
 
     def has_open(self, files: int, timeout: float = 10.0) -> bool:
-        """Whether that many descriptors are open, soon: those of strange files close in threads."""
+        """Whether no more descriptors are open, soon: those of strange files close in threads.
+
+        Fewer may be: a client before the count was perhaps not gone yet.
+        """
         deadline = time.monotonic() + timeout
-        while self.open_files() != files:
+        while self.open_files() > files:
             if time.monotonic() > deadline:
                 return False
             time.sleep(0.001)

@@ -88,7 +88,7 @@ def test_a_mask_names_what_of_a_region_in_use_changes(regions: MemoryRegions) ->
 
 
 def test_a_region_grows_no_further_than_its_pages(regions: MemoryRegions) -> None:
-    """What lies behind its last page in memory is not its own."""
+    """Memory behind its last page is not its own."""
     key = registered(regions, 1, 0x10000, 0x30000)
     regions.update(key, Field.LENGTH, Values(length=PAGE))
     for mask in (Field.LENGTH, Field.START | Field.LENGTH):
