@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -57,8 +58,9 @@ pytestmark = [
 class Podman:
     """podman with a store of its own, which holds nothing but the image of this test."""
 
-    def __init__(self, folder: Path) -> None:
-        place = ("--root", str(folder / "root"), "--runroot", str(folder / "run"))
+    def __init__(self, folder: Path, state: str) -> None:
+        """Have images in `folder`, and in `state`, of at most 50 characters, what runs."""
+        place = ("--root", str(folder / "root"), "--runroot", state)
         # crun, which comes first in Debian, refuses cgroups in hybrid mode; runc takes all.
         runtime = ("--runtime", "runc") if shutil.which("runc") else ()
         self._words = ("podman", *place, "--cgroup-manager", "cgroupfs", *runtime)
@@ -84,11 +86,12 @@ def podman(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Podman]:
         env={**os.environ, "BLUEBRIDGE_PURE": ""}, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert made.returncode == 0, made.stderr
-    podman = Podman(folder)
-    podman("load", "--input", str(file))
-    file.unlink()
-    yield podman
-    podman("rmi", "--all", "--force")
+    with tempfile.TemporaryDirectory(prefix="podman-", dir="/tmp") as state:
+        podman = Podman(folder, state)
+        podman("load", "--input", str(file))
+        file.unlink()
+        yield podman
+        podman("rmi", "--all", "--force")
 
 
 def test_the_image_is_small_enough_for_a_job(podman: Podman) -> None:

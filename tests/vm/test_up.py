@@ -97,9 +97,11 @@ def test_two_ups_at_the_same_time(bluebridge: Commands) -> None:
 def test_a_guest_that_ends_by_itself_can_be_restarted(bluebridge: Commands) -> None:
     bluebridge.good("up")
     server = _pair(bluebridge)["server"]
-    status, line = bluebridge.bad("run", "a", "echo c > /proc/sysrq-trigger")
+    crashed = bluebridge.run("run", "a", "echo c > /proc/sysrq-trigger")
+    *stack, line = crashed.stderr.decode().splitlines()
     transcript = bluebridge.guest("a")["transcript"]
-    assert status == 125
+    assert crashed.returncode == 125
+    assert "sysrq triggered crash" in stack[0]
     assert "guest a: the guest's kernel panicked" in line and transcript in line
     assert "sysrq triggered crash" in Path(transcript).read_text(errors="replace")
     assert bluebridge.bad("run", "a", "true")[1] == line
