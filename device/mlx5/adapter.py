@@ -17,7 +17,7 @@ from bluebridge.device.rdma.ports.port import Port
 
 
 class Stage(IntEnum):
-    """How far software has come with the adapter."""
+    """The steps of bring-up: disabled, then ENABLE_HCA, then INIT_HCA."""
 
     DISABLED = 0
     """Before ENABLE_HCA."""

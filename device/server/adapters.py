@@ -1,4 +1,4 @@
-"""How an adapter of each card is made, and what a server asks of all of them."""
+"""Makers of adapters by card, and the interface that the server uses of each adapter."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Adapter(Model, Protocol):
 
 @dataclass(frozen=True)
 class Shape:
-    """How an adapter looks on the bus."""
+    """An adapter's PCI side: identity, BARs, chain of capabilities, MSI-X vectors, product data."""
 
     identity: Identity
     bars: tuple[Bar, ...]
@@ -91,7 +91,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Making:
-    """What makes the adapters of one card."""
+    """The functions that make one card's adapters and answer questions about them."""
 
     shape: Callable[[HcaSpec, Features], Shape]
     make: Callable[[HcaSpec, Features, NetworkSettings, HostBus, Sequence[Fabric]], Adapter]
@@ -158,4 +158,4 @@ MAKINGS: Final = {
     cards.CONNECTX3.name: Making(_shape3, _make3, _tables3, _words3),
     cards.CONNECTX5.name: Making(_shape5, _make5, _tables5),
 }
-"""What makes the adapters of a card, by the card's name."""
+"""The maker of each card's adapters, by the card's name."""

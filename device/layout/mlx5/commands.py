@@ -183,7 +183,7 @@ class Status(IntEnum):
 
 
 class Delivery(IntEnum):
-    """How the entry itself fared: its delivery status (core/cmd.c: deliv_status_to_str)."""
+    """Delivery statuses of a command queue's entry (core/cmd.c: deliv_status_to_str)."""
 
     OK = 0x00
     SIGNATURE = 0x01
@@ -274,7 +274,7 @@ _ELSEWHERE: Final = {
 
 
 class Place(NamedTuple):
-    """Where a command has the number of an object: in its output or input, at an offset."""
+    """The place of an object's number in a command: output or input, and the byte offset."""
 
     word: str
     offset: int
@@ -293,7 +293,7 @@ def _place(opcode: Opcode) -> Place | None:
 OBJECTS: Final[dict[int, Place]] = {
     opcode: place for opcode in Opcode if (place := _place(opcode)) is not None
 }
-"""Where commands have the number of the object that they are about."""
+"""The place of the object's number by the command that makes, changes or ends it."""
 
 
 def name_of(opcode: int) -> str:

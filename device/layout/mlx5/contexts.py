@@ -13,7 +13,7 @@ from bluebridge.device.layout.fields import Struct, bits, raw, u8, u32, u64
 RING_UNIT: Final = 64
 """Bytes that page offsets of rings count."""
 PAGE_SHIFT: Final = 12
-"""What sizes of pages are above, as logarithms."""
+"""Logarithm of the page size in bytes that `log_page_size` 0 stands for."""
 
 
 class QueueState(IntEnum):
@@ -34,7 +34,7 @@ class QueueType(IntEnum):
 
 
 class AccessMode(IntEnum):
-    """How a key translates addresses (mlx5_ifc.h: MLX5_MKC_ACCESS_MODE_*)."""
+    """Ways of a key to translate addresses (mlx5_ifc.h: MLX5_MKC_ACCESS_MODE_*)."""
 
     PHYSICAL = 0
     MTT = 1
@@ -43,7 +43,7 @@ class AccessMode(IntEnum):
 
 
 class Dispatch(IntEnum):
-    """Where a TIR sends packets: to one RQ, or to one of a table by their hash."""
+    """Kinds of a TIR's target: one RQ, or one of a table, chosen by a packet's hash."""
 
     DIRECT = 0
     INDIRECT = 1
@@ -103,7 +103,7 @@ WQ: Final = Struct(
     source="mlx5_ifc.h: mlx5_ifc_wq_bits",
 )
 WQ_OFFSET: Final = 0x30
-"""Where the work queue is in the contexts of SQ, RQ and RMP."""
+"""Byte offset of the work queue within the contexts of SQ, RQ and RMP."""
 
 SQC = Struct(
     "SQC",

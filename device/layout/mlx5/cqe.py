@@ -13,7 +13,7 @@ OWNER_BIT: Final = 1
 
 
 class CqeOpcode(IntEnum):
-    """What an entry completes, in bits 7:4 of its last byte."""
+    """Opcodes of completion entries, bits 7:4 of the last byte: a send, a receive, an error."""
 
     REQUEST = 0
     RESPONSE_WRITE_IMM = 1

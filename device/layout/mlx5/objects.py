@@ -11,18 +11,18 @@ from typing import Final
 from bluebridge.device.layout.fields import Struct, bits, u8, u32, u64
 
 ENTRY: Final = 0x10
-"""Where the contexts of completion queues and keys are, in input and output."""
+"""Byte offset of the context of a CQ or a key, in inputs and outputs of their commands."""
 CONTEXT: Final = 0x20
-"""Where the contexts of SQ, RQ, RMP, TIS, TIR and RQT are, in input and output."""
+"""Byte offset of the context of an SQ, RQ, RMP, TIS, TIR or RQT, in inputs and outputs."""
 LIST: Final = 0x110
-"""Where lists of pages and of RQs are: behind the contexts."""
+"""Byte offset of lists of pages and of RQs, which follow the contexts."""
 VPORT_OUT: Final = 0x10
 VPORT_IN: Final = 0x100
-"""Where the context of a virtual port is in the output of a query, and in the input of a change."""
+"""Byte offsets of a virtual port's context: in a query's output, and in a change's input."""
 
 
 class RqField(IntFlag):
-    """What MODIFY_RQ changes besides the state."""
+    """Bits of MODIFY_RQ's bitmask: the fields that it changes besides the state."""
 
     VLAN_STRIP = 1 << 1
     KEEP_FCS = 1 << 2
@@ -30,7 +30,7 @@ class RqField(IntFlag):
 
 
 class TirField(IntFlag):
-    """What MODIFY_TIR changes."""
+    """Bits of MODIFY_TIR's bitmask: the fields of the TIR that it changes."""
 
     MERGE = 1 << 0
     HASH = 1 << 2
@@ -38,7 +38,7 @@ class TirField(IntFlag):
 
 
 class CqField(IntFlag):
-    """What MODIFY_CQ changes (inc/device.h: MLX5_CQ_MODIFY_*)."""
+    """Bits of MODIFY_CQ: the fields that it changes (inc/device.h: MLX5_CQ_MODIFY_*)."""
 
     PERIOD = 1 << 0
     COUNT = 1 << 1
@@ -47,7 +47,7 @@ class CqField(IntFlag):
 
 
 class VportField(IntFlag):
-    """What MODIFY_NIC_VPORT_CONTEXT changes (modify_nic_vport_field_select)."""
+    """Bits of modify_nic_vport_field_select: fields that MODIFY_NIC_VPORT_CONTEXT changes."""
 
     ROCE = 1 << 1
     ADDRESSES = 1 << 2

@@ -24,7 +24,7 @@ class LinkMode(IntEnum):
 
 
 class PortAdmin(IntEnum):
-    """What software wants of the link (PAOS), and how it is."""
+    """Values of PAOS: the link as software wants it (`admin`), and as it is (`oper`)."""
 
     UP = 1
     DOWN = 2
@@ -47,7 +47,7 @@ class CounterGroup(IntEnum):
 ETHERNET_PROTOCOL: Final = 4
 """The only protocol of PTYS on Ethernet."""
 MTU_OVERHEAD: Final = 22
-"""What MTUs of ports and virtual ports count besides the IP packet: header, tag, FCS."""
+"""Bytes that MTUs of ports and vports count besides the IP packet: header, tag and FCS."""
 
 PAOS = Struct(
     "PAOS",

@@ -19,7 +19,7 @@ class TableType(IntEnum):
 
 
 class MissAction(IntEnum):
-    """What becomes of a frame that no entry of a table matches."""
+    """The fate of a frame that no entry of a table matches: `miss_action` of the table."""
 
     DEFAULT = 0
     FORWARD = 1
@@ -34,7 +34,7 @@ class Criteria(IntFlag):
 
 
 class Action(IntFlag):
-    """What an entry does (mlx5_ifc.h: MLX5_FLOW_CONTEXT_ACTION_*)."""
+    """Bits of a flow entry's action (mlx5_ifc.h: MLX5_FLOW_CONTEXT_ACTION_*)."""
 
     ALLOW = 1 << 0
     DROP = 1 << 1
@@ -43,7 +43,7 @@ class Action(IntFlag):
 
 
 class Destination(IntEnum):
-    """Where an entry forwards to (mlx5_ifc.h: MLX5_IFC_FLOW_DESTINATION_TYPE_*)."""
+    """Kinds of a flow entry's destination (mlx5_ifc.h: MLX5_IFC_FLOW_DESTINATION_TYPE_*)."""
 
     VPORT = 0
     FLOW_TABLE = 1
@@ -51,7 +51,7 @@ class Destination(IntEnum):
 
 
 class EntryField(IntFlag):
-    """What SET_FLOW_TABLE_ENTRY changes of an entry that exists (inc/device.h: MLX5_SET_FTE_*)."""
+    """Bits of `modify_enable_mask`: changes to a flow entry (inc/device.h: MLX5_SET_FTE_*)."""
 
     ACTION = 1 << 0
     FLOW_TAG = 1 << 1

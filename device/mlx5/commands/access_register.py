@@ -1,4 +1,4 @@
-"""What a register of ACCESS_REG is to the command that reads or writes it."""
+"""Registers of ACCESS_REG, as the command that reads or writes them sees them."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ class Execution:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a command ended."""
+    """The end of a command: its delivery status, and what its output says."""
 
     output: bytes = b""
     status: Status = Status.OK

@@ -17,7 +17,7 @@ from bluebridge.device.mlx5.settings.refused import Refused
 MOST_BYTES = 4096
 
 REGISTERS: dict[int, Access] = {**management_registers.REGISTERS, **port_commands.REGISTERS}
-"""What reads and writes of a register do, by its number."""
+"""Handlers of ACCESS_REG by the register's number; others answer with what they were asked."""
 
 
 def access_reg(adapter: Adapter, data: bytes) -> bytes:

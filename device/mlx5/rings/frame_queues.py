@@ -76,7 +76,7 @@ NO_SHARED_QUEUES: Final = NoSharedQueues()
 
 
 class Surroundings:
-    """What all queues of an adapter use: its bus, rings' pages, keys, event queues, and port."""
+    """Parts of the adapter that each queue uses: bus, rings' pages, keys, event queues, port."""
 
     def __init__(
         self,

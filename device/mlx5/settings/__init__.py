@@ -1,1 +1,1 @@
-"""What an adapter is and can, and why it refuses a command."""
+"""Identity and capabilities of a ConnectX-5, and its refusals of commands."""

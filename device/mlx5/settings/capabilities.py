@@ -1,4 +1,4 @@
-"""What the adapter can, by groups, and what software made of it with SET_HCA_CAP."""
+"""Capabilities by groups: those the card has, and those in force after SET_HCA_CAP."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a firmware command is refused."""
+"""The refusal of a firmware command: status, syndrome, and the reason in words."""
 
 from __future__ import annotations
 
