@@ -46,13 +46,13 @@ from bluebridge.device.layout.mlx4.faults import (
 from bluebridge.device.layout.net.roce import NO_GID
 from bluebridge.device.mlx4.armed_faults import ANY, ArmedFault, ArmedFaults
 from bluebridge.device.mlx4.device import Hca
-from bluebridge.device.mlx4.rings.completion_queues import ACCESS
 from bluebridge.device.mlx4.rings.send_queue import SendRing, Walk
 from bluebridge.device.ntb.shape import FaultPoints
 from bluebridge.device.pci.bus import Presence
 from bluebridge.device.pci.fault_point import Decision, FaultPoint
 from bluebridge.device.pci.host import MasterBus
 from bluebridge.device.pci.memory import PAGE_BYTES
+from bluebridge.device.rings.completion_ring import ACCESS, OVERRUN
 from bluebridge.device.server.adapters import Adapter
 
 MOST_MILLISECONDS: Final = 600_000
@@ -464,7 +464,7 @@ def _happen(hca: Hca, named: NamedFault, values: Mapping[str, str]) -> list[str]
     elif named.effect is Effect.CQ_OVERRUN:
         queue = adapter.cqs.get(_object(hca, "cqn", values["cqn"]))
         assert queue is not None
-        queue.overrun()
+        queue.fail(OVERRUN)
     else:
         name = named.needs[0]
         number = _object(hca, name, values[name])

@@ -83,7 +83,7 @@ class Software:
         )
         rings.command(Opcode.SW2HW_CQ, bytes(context), CQN, 1)
         self.queue = rings.completion_queue(CQN)
-        self.queue.producer = self.queue.consumer = self.queue._notified = index
+        self.queue.producer = self.queue.consumer = self.queue.notified = index
 
     def _lay(self, index: int) -> None:
         """The ring as it is when all entries before `index` were written and polled."""
