@@ -25,8 +25,8 @@ from bluebridge.device.mlx4.ports.port_tables import PortTables
 from bluebridge.device.mlx4.ports.reports import properties, special_base
 from bluebridge.device.mlx4.rings.completion_queues import CompletionQueue
 from bluebridge.device.mlx4.rings.event_queues import EventQueue
-from bluebridge.device.mlx4.rings.receive_queues import ReceiveRing, SharedReceiveRing
 from bluebridge.device.mlx4.rings.send_queue import SendRing
+from bluebridge.device.mlx4.rings.shared_receive_queues import SharedReceiveRing
 from bluebridge.device.mlx4.settings.capabilities import INTERFACE_COUNTERS
 from bluebridge.device.ntb.shape import Bridging
 from bluebridge.device.pci.endpoint import Endpoint
@@ -35,6 +35,7 @@ from bluebridge.device.rdma.pairs.queue_pair import QueuePair
 from bluebridge.device.rdma.ports.counters import Direction
 from bluebridge.device.rdma.ports.infiniband_port import InfinibandPort
 from bluebridge.device.rdma.ports.port import Port
+from bluebridge.device.rings.receive_ring import ReceiveRing
 
 Row = dict[str, Any]
 """One object as values that JSON has; bytes, such as contexts, are hexadecimal digits."""

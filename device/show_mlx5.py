@@ -6,11 +6,11 @@ from bluebridge.device.layout.mlx5.contexts import WQ, WQ_OFFSET
 from bluebridge.device.layout.mlx5.event_queues import EQC
 from bluebridge.device.mlx5.device import Hca
 from bluebridge.device.mlx5.rings.frame_queues import FrameQueue
-from bluebridge.device.mlx5.rings.receive_ring import ReceiveRing
 from bluebridge.device.mlx5.rings.send_ring import SendRing
 from bluebridge.device.mlx5.steering.tables import FlowTable
 from bluebridge.device.pci.endpoint import Endpoint
 from bluebridge.device.rings.completion_ring import FOR_ANY, FOR_SOLICITED, NOT_ARMED
+from bluebridge.device.rings.receive_ring import ReceiveRing
 from bluebridge.device.show import Row, Table, Tables, config_tables, direction_row
 
 _ARMED = {NOT_ARMED: "no", FOR_ANY: "next", FOR_SOLICITED: "solicited"}

@@ -35,9 +35,9 @@ from bluebridge.device.mlx4.registers.doorbells import UserAccessRegion
 from bluebridge.device.mlx4.rings.completion_queues import CompletionQueues
 from bluebridge.device.mlx4.rings.completions import CompletionWriter
 from bluebridge.device.mlx4.rings.event_queues import EventQueues
-from bluebridge.device.mlx4.rings.receive_queues import ReceiveRing, SharedReceiveRings
 from bluebridge.device.mlx4.rings.ring_buffer import RingPages
 from bluebridge.device.mlx4.rings.send_queue import SendRing
+from bluebridge.device.mlx4.rings.shared_receive_queues import SharedReceiveRings
 from bluebridge.device.mlx4.rings.work_requests import (
     ConnectedReader,
     DatagramReader,
@@ -63,6 +63,7 @@ from bluebridge.device.rdma.pairs.engines import ReceiveEngine
 from bluebridge.device.rdma.ports.infiniband_port import InfinibandPort
 from bluebridge.device.rdma.ports.port import Port
 from bluebridge.device.rdma.vocabulary import DATAGRAMS, Role
+from bluebridge.device.rings.receive_ring import ReceiveRing
 
 
 class Adapter:

@@ -9,7 +9,7 @@ from bluebridge.device.layout.mlx4.contexts import CQC, CQC_SIZE, EQC_SIZE, MPT_
 from bluebridge.device.mlx4.adapter import Adapter
 from bluebridge.device.mlx4.commands.command import Command, Rule
 from bluebridge.device.mlx4.rings.completion_queues import CompletionQueue
-from bluebridge.device.mlx4.rings.receive_queues import SharedReceiveRing
+from bluebridge.device.mlx4.rings.shared_receive_queues import SharedReceiveRing
 from bluebridge.device.mlx4.settings.parameters import CommandError
 
 RESIZE, MODERATION = 0, 1

@@ -19,12 +19,12 @@ from bluebridge.device.layout.mlx4.contexts import QPC, QPC_MAILBOX_OFFSET, QPC_
 from bluebridge.device.mlx4.adapter import Adapter
 from bluebridge.device.mlx4.commands.command import Command, Rule
 from bluebridge.device.mlx4.pairs import HcaPair
-from bluebridge.device.mlx4.rings.receive_queues import ReceiveRing
 from bluebridge.device.mlx4.rings.send_queue import SendRing
 from bluebridge.device.mlx4.settings.parameters import CommandError
 from bluebridge.device.mlx4.words import STATES
 from bluebridge.device.queue_pairs import QPN_MASK
 from bluebridge.device.rdma.vocabulary import PairState, Role
+from bluebridge.device.rings.receive_ring import ReceiveRing
 
 OPTIONAL: dict[OptPar, str] = {
     OptPar.ALT_PATH: "alt_path",

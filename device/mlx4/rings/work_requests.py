@@ -22,7 +22,6 @@ from bluebridge.device.layout.mlx4.wqe import (
     INLINE,
     INSERT_CVLAN,
     INSERT_SVLAN,
-    INVALID_LKEY,
     IP_CSUM,
     SOLICITED,
     BindFlag,
@@ -34,7 +33,6 @@ from bluebridge.device.pci.bus import HostBus
 from bluebridge.device.rdma.datagrams.sender import MAX_PAYLOAD
 from bluebridge.device.rdma.memory.region import Rights
 from bluebridge.device.rdma.memory.regions import Binding, Registration
-from bluebridge.device.rdma.memory.scatter_gather import Sge
 from bluebridge.device.rdma.vocabulary import (
     ATOMICS,
     BIND,
@@ -53,14 +51,12 @@ from bluebridge.device.rdma.vocabulary import (
     WRITE_IMM,
 )
 from bluebridge.device.rdma.work import DatagramWork, FrameWork, PacketWork, SendWork, WorkError
+from bluebridge.device.rings.receive_ring import LENGTH_MASK, SEGMENT
 
 CTRL: Final = Struct(">IIII")
 RADDR: Final = Struct(">QI4x")
 ATOMIC: Final = Struct(">QQ")
 MASKED_ATOMIC: Final = Struct(">QQQQ")
-DATA: Final = Struct(">IIQ")
-PAIR: Final = Struct(">IIQ4xI8x")
-"""Layout of two data segments, of which the second one shows only its key."""
 DATAGRAM: Final = Struct(">32sIIH6s")
 BIND_SEGMENT: Final = Struct(">IIIIQQ")
 LARGE_SEND_SEGMENT: Final = Struct(">HH")
@@ -71,7 +67,6 @@ _ADDRESSED: Final = Struct(">I28xII")
 OPCODE_MASK: Final = 0x1F
 _LOW_24_BITS: Final = 0xFFFFFF
 _BOTH_CHECKSUMS: Final = IP_CHECKSUM | L4_CHECKSUM
-LENGTH_MASK: Final = 0x7FFFFFFF
 
 _RIGHTS_SHIFT: Final = 27
 """Lowest bit of the rights in segments, where they are in the order of `Rights`."""
@@ -271,7 +266,7 @@ def parse_data(work: SendWork, raw: bytes, position: int) -> None:
     end, total, parts = len(raw), 0, work.parts
     while position + 4 <= end:
         if position + 16 <= end:
-            count, lkey, address = DATA.unpack_from(raw, position)
+            count, lkey, address = SEGMENT.unpack_from(raw, position)
         else:
             count, lkey, address = int.from_bytes(raw[position : position + 4], "big"), 0, 0
         if count & INLINE:
@@ -330,23 +325,6 @@ def binding_of(segment: bytes) -> Binding:
     rights = access >> _RIGHTS_SHIFT & _BOUND
     second_type, zero_based = bool(kind & BindFlag.TYPE_2), bool(kind & BindFlag.ZERO_BASED)
     return Binding(rkey, lkey, va, length, rights, second_type=second_type, zero_based=zero_based)
-
-
-def parse_receive(raw: bytes) -> list[Sge]:
-    """Return the scatter list of a receive entry, which ends at a segment with lkey 0x100."""
-    if len(raw) >= PAIR.size:  # mostly there is one segment and then the end
-        count, lkey, address, end = PAIR.unpack_from(raw)
-        if end == INVALID_LKEY and lkey != INVALID_LKEY and 0 < count <= LENGTH_MASK:
-            return [(lkey, address, count)]
-    sges: list[Sge] = []
-    for position in range(0, len(raw) - 15, 16):
-        count, lkey, address = DATA.unpack_from(raw, position)
-        if lkey == INVALID_LKEY:
-            break
-        count &= LENGTH_MASK if count != INLINE else 0
-        if count:
-            sges.append((lkey, address, count))
-    return sges
 
 
 def slots_of(word1: int, stride_shift: int) -> int:

@@ -22,7 +22,6 @@ from bluebridge.device.mlx5.rings.completion_queues import CompletionQueues
 from bluebridge.device.mlx5.rings.completions import RQ_EVENT, SQ_EVENT, FrameCompletions
 from bluebridge.device.mlx5.rings.event_queues import EventQueues
 from bluebridge.device.mlx5.rings.page_lists import PageLists
-from bluebridge.device.mlx5.rings.receive_ring import ReceiveRing
 from bluebridge.device.mlx5.rings.send_ring import SendRing
 from bluebridge.device.mlx5.settings.refused import Refused
 from bluebridge.device.pci.bus import HostBus
@@ -37,6 +36,7 @@ from bluebridge.device.rdma.ports.port_tables import Path
 from bluebridge.device.rdma.vocabulary import PairState, Role
 from bluebridge.device.rdma.work import FrameWork
 from bluebridge.device.rings.queue_buffer import QueueBuffer
+from bluebridge.device.rings.receive_ring import ReceiveRing
 
 MAX_FRAME: Final = 9974
 """Bytes of the longest frame without its FCS."""
@@ -188,7 +188,7 @@ class ReceiveQueueObject(FrameQueue):
         record = WQ.get(context, "doorbell_record", WQ_OFFSET) & ~7
         log_size = WQ.get(context, "log_size", WQ_OFFSET)
         shift = WQ.get(context, "log_stride", WQ_OFFSET)
-        self.rq = ReceiveRing(around.bus, number, self.pd, buffer, log_size, shift, record)
+        self.rq = ReceiveRing(around.bus, number, self.pd, buffer, 0, log_size, shift, record)
         self.counter_set = RQC.get(context, "counter_set")
         self._load()
 

@@ -26,11 +26,10 @@ from bluebridge.device.layout.mlx5.wqe import (
 from bluebridge.device.layout.net.ethernet import ETHERTYPE_SERVICE_VLAN, ETHERTYPE_VLAN
 from bluebridge.device.rdma.vocabulary import LARGE_SEND, NOP, SEND
 from bluebridge.device.rdma.work import FrameWork, WorkError
+from bluebridge.device.rings.receive_ring import LENGTH_MASK, SEGMENT
 
 CONTROL: Final = Struct(">II3xBI")
 ETHERNET_SEGMENT: Final = Struct(">4xBxH4xHH")
-DATA: Final = Struct(">IIQ")
-LENGTH_MASK: Final = 0x7FFFFFFF
 MOST_INLINE: Final = 1024
 
 _OPCODE_MASK: Final = 0xFF
@@ -92,7 +91,7 @@ def _read_data(work: FrameWork, raw: bytes, position: int) -> None:
     """Append the data segments of an entry from `position` on; raises `WorkError`."""
     end, total = len(raw), work.length
     while position + SEGMENT_BYTES <= end:
-        length, lkey, address = DATA.unpack_from(raw, position)
+        length, lkey, address = SEGMENT.unpack_from(raw, position)
         if length & INLINE:
             size = length & LENGTH_MASK
             data = raw[position + _INLINE_LENGTH : position + _INLINE_LENGTH + size]

@@ -13,10 +13,12 @@ import pytest
 
 from bluebridge.device.layout.fields import Struct
 from bluebridge.device.layout.mlx4 import cqe, wqe
+from bluebridge.device.layout.mlx5 import wqe as mlx5_wqe
 from bluebridge.device.layout.net import ip, roce
 from bluebridge.device.mlx4.rings import completions
 from bluebridge.device.mlx4.rings import work_requests as device_wqe
 from bluebridge.device.packets import forms
+from bluebridge.device.rings import receive_ring
 from bluebridge.guest.drivers.hca.posting import wqe as guest_wqe
 from bluebridge.guest.drivers.hca.queues import cq as guest_cq
 from bluebridge.guest.drivers.hca.queues import work_queues as guest_srq
@@ -50,7 +52,8 @@ ROWS = [
     Row("raddr", device_wqe.RADDR, wqe.RADDR, ("va", "rkey")),
     Row("atomic", device_wqe.ATOMIC, wqe.ATOMIC, ("swap_add", "compare")),
     Row("masked", device_wqe.MASKED_ATOMIC, wqe.MASKED_ATOMIC, _MASKED),
-    Row("data", device_wqe.DATA, wqe.DATA, _DATA),
+    Row("data", receive_ring.SEGMENT, wqe.DATA, _DATA),
+    Row("data of a ConnectX-5", receive_ring.SEGMENT, mlx5_wqe.DATA, _DATA),
     Row(
         "datagram", device_wqe.DATAGRAM, wqe.DATAGRAM, ("av", "dqpn", "qkey", "vlan", "dmac")
     ),

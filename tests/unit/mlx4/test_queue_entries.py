@@ -19,6 +19,7 @@ from bluebridge.device.mlx4.rings.send_queue import SendRing
 from bluebridge.device.mlx4.settings.config import Features
 from bluebridge.device.rdma.connected.responder import MASK, operate
 from bluebridge.device.rdma.work import WorkError
+from bluebridge.device.rings.receive_ring import parse_receive
 from tests.models.fake_host import FakeHost
 from tests.models.hca_driver import COMP_EQN, UAR_PAGE, Driver
 from tests.models.rdma_node import Pair, SendOpcode, data, inline, remote
@@ -46,7 +47,7 @@ def test_garbage_never_raises_anything_else(raw: bytes) -> None:
         assert entry.length == sum(
             len(part) if isinstance(part, bytes) else part[2] for part in entry.parts
         )
-    for _, _, length in work_requests.parse_receive(raw):
+    for _, _, length in parse_receive(raw):
         assert 0 < length < 1 << 31
 
 
@@ -80,7 +81,7 @@ def test_entries_that_make_no_sense(raw: bytes) -> None:
 def test_receive_list_ends_at_the_invalid_key() -> None:
     raw = data((1, 2, 3), (0x100, 0, 0), (4, 5, 6))
     raw = pack(">IIQ", 3, 1, 2) + pack(">IIQ", 0, 0x100, 0) + pack(">IIQ", 6, 4, 5)
-    assert work_requests.parse_receive(raw) == [(1, 2, 3)]
+    assert parse_receive(raw) == [(1, 2, 3)]
 
 
 @given(st.integers(0, MASK), st.integers(0, MASK), st.integers(0, MASK))

@@ -14,8 +14,8 @@ from bluebridge.device.layout.mlx4 import uar
 from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.device.layout.mlx4.contexts import QPC, QpState
 from bluebridge.device.layout.mlx4.cqe import CompletionStatus, RecvOpcode
-from bluebridge.device.mlx4.rings.receive_queues import ReceiveRing
 from bluebridge.device.mlx4.rings.send_queue import SendRing
+from bluebridge.device.rings.receive_ring import ReceiveRing
 from tests.models.hca_driver import UAR_PAGE
 from tests.models.rdma_node import Node, Pair, SendOpcode, data, inline, remote
 
