@@ -78,8 +78,11 @@ def is_source(folder: Path) -> bool:
 
 def built(cache: Cache, debug: bool) -> Path | None:
     """Return the folder of the kernel that was built last; None if there is none."""
-    link = cache.root / (MY_DEBUG if debug else MY)
-    return link.resolve() if link.is_dir() else None
+    name = MY_DEBUG if debug else MY
+    link = cache.root / name
+    # Earlier versions gave a kernel no release of its own: modules of the other one would load.
+    of_it = any(path.name.endswith(f"-{name}") for path in link.glob("lib/modules/*"))
+    return link.resolve() if of_it else None
 
 
 def _make(source: Path, debug: bool, cache: Cache, tools: KernelToolsRecipe, work: Path) -> Path:

@@ -34,6 +34,8 @@ BUILT_IN = (
     *("VIRTIO_NET", "INFINIBAND", "INET_DIAG", "INET_TCP_DIAG"),
     # The Python driver's way to a function
     *("VFIO_GROUP", "VFIO_CONTAINER", "DMADEVICES"),
+    # The root of a guest that virtme-ng starts
+    *("NETWORK_FILESYSTEMS", "NET_9P", "NET_9P_VIRTIO", "9P_FS", "OVERLAY_FS"),
     # A failure is told: stacks with names, tasks that hang, processors that do not answer
     *("DEBUG_KERNEL", "STACKTRACE", "FRAME_POINTER", "UNWINDER_FRAME_POINTER"),
     *("DETECT_HUNG_TASK", "SOFTLOCKUP_DETECTOR", "DEBUG_BUGVERBOSE", "PRINTK_TIME"),

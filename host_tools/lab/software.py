@@ -8,8 +8,8 @@ from pathlib import Path
 
 from bluebridge.host_tools.errors import UsageError
 from bluebridge.host_tools.lab import roots
-from bluebridge.images.cache import default_root
-from bluebridge.images.kernel_build import MY, MY_DEBUG
+from bluebridge.images.cache import Cache
+from bluebridge.images.kernel_build import MY, MY_DEBUG, built
 from bluebridge.images.recipes.debian_kernels import DEBIAN_KERNELS, USUAL, DebianKernel
 
 KERNEL_VARIABLE, MODULES_VARIABLE = "BLUEBRIDGE_KERNEL", "BLUEBRIDGE_MODULES"
@@ -71,11 +71,11 @@ def image(name: str) -> Path:
     Raises `UsageError` when there is none.
     """
     if name in BUILT:
-        path = default_root() / name / "bzImage"
-        if not path.is_file():
+        folder = built(Cache(), name == MY_DEBUG)
+        if folder is None or not (folder / "bzImage").is_file():
             command = "bluebridge kernel build SOURCE" + (" --debug" if name == MY_DEBUG else "")
             raise UsageError(f"there is no kernel {name} yet", f"`{command}` makes it")
-        return path.resolve()
+        return folder / "bzImage"
     path = Path(name)
     if not path.is_file():
         known = ", ".join(names())

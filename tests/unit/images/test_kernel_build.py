@@ -99,6 +99,14 @@ def test_a_kernel_that_checks_itself_is_another_one(
     assert "CONFIG_KASAN=y" not in (usual / "config").read_text()
 
 
+def test_a_kernel_of_an_earlier_version_is_none(tmp_path: Path) -> None:
+    """Its release is that of any kernel of this source, so modules of another one would load."""
+    (tmp_path / "my-debug/lib/modules/1.0").mkdir(parents=True)
+    assert kernel_build.built(Cache(tmp_path), debug=True) is None
+    (tmp_path / "my-debug/lib/modules/1.0").rename(tmp_path / "my-debug/lib/modules/1.0-my-debug")
+    assert kernel_build.built(Cache(tmp_path), debug=True) == tmp_path / "my-debug"
+
+
 def test_what_does_not_build_is_a_line_with_the_compilers_reason(
     source: Path, tools: KernelToolsRecipe, tmp_path: Path
 ) -> None:
