@@ -71,7 +71,7 @@ NEEDS = (
         Use.WORK,
     ),
     Need("tshark", "the tests of captures", _program("tshark"), Use.WORK),
-    Need("zstd", "unpacking the kernel", _program("zstd"), Use.GUESTS),
+    Need("zstd", "unpacking the kernel, exported caches", _program("zstd"), Use.GUESTS),
     Need(
         "debian-archive-keyring",
         "package signatures",

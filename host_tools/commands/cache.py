@@ -15,7 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "export",
         help="write what set-up made into a file",
         description="Write QEMU, kernel, guest root, compiled modules and a snapshot into FILE. It "
-        "serves the same version of bluebridge, in this release of Debian.",
+        "serves the same version of bluebridge, in this release of Debian or a later one.",
     )
     take = actions.add_parser(
         "import",
@@ -41,11 +41,21 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _export(file: Path) -> None:
+    from bluebridge.compiled import wanted
     from bluebridge.host_tools.lab.portable import finished
-    from bluebridge.images import exchange
+    from bluebridge.hot_modules import DEVICE
+    from bluebridge.images import device_build, exchange
     from bluebridge.images.artefacts import Artefacts
+    from bluebridge.images.report import ImageError
 
     artefacts = Artefacts()
+    if not wanted():
+        print("note: no compiled modules, as BLUEBRIDGE_PURE is set; the device runs interpreted")
+    elif DEVICE.build() is None:
+        try:
+            device_build.ensure(DEVICE, artefacts.cache)
+        except ImageError as error:
+            print(f"note: without compiled modules of the device, which runs interpreted: {error}")
     folders, _ = finished(artefacts, Reporter())
     exchange.pack(artefacts, folders, file)
     print(f"{file}: {file.stat().st_size / 1e6:.0f} MB; take it over with: bluebridge cache import")

@@ -28,11 +28,19 @@ class LibvfioUserRecipe(Recipe):
     """
 
     name = "libvfio-user"
+    libc: tuple[str, str] | None = None
+    """Name and version of the C library that it is linked with; None for this machine's."""
+
+    def linked_with(self, name: str, version: str) -> LibvfioUserRecipe:
+        """Return the recipe of another machine's, with that C library."""
+        other = LibvfioUserRecipe(self.cache, self.packages)
+        other.libc = name, version
+        return other
 
     def inputs(self) -> Sequence[object]:
         # It is linked with the host's libc and runs with no older one: a home may be shared.
         own = file_digest(SHIM, ADOPT)
-        return [self.packages.resolve(REQUEST), own, *platform.libc_ver()]
+        return [self.packages.resolve(REQUEST), own, *(self.libc or platform.libc_ver())]
 
     def build(self, folder: Path) -> None:
         archives = [path for path in self.packages.fetch(REQUEST) if ".orig.tar" in path.name]

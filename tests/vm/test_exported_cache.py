@@ -13,7 +13,7 @@ def test_a_pair_starts_from_an_imported_cache(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It builds nothing, asks no mirror and boots no guest first."""
-    file = tmp_path / "cache.tgz"
+    file = tmp_path / "cache.tar.zst"
     _bluebridge("cache", "export", str(file))
     monkeypatch.setenv("BLUEBRIDGE_CACHE", str(tmp_path / "empty"))
     monkeypatch.setenv("BLUEBRIDGE_MIRROR", "http://nowhere.invalid")

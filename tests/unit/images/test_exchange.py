@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import gzip
-import io
 import json
-import tarfile
+import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -13,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from bluebridge.images import __main__ as images_command
+from bluebridge.images import exchange
 from bluebridge.images.apt import Packages
 from bluebridge.images.artefacts import Artefacts
-from bluebridge.images.exchange import FORMAT, MANIFEST, Manifest, pack, read_manifest, unpack
+from bluebridge.images.exchange import FORMAT, Manifest, pack, read_manifest, unpack
 from bluebridge.images.report import ImageError
 
 HOLE = 8 << 20
@@ -30,6 +30,7 @@ def mirror(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(Packages, "_files", files)
     monkeypatch.setattr(Packages, "_newest", lambda *_: "linux-image-6.12.1+deb13-amd64")
+    monkeypatch.setenv("BLUEBRIDGE_PURE", "1")
 
 
 @pytest.fixture
@@ -47,7 +48,7 @@ def artefacts(tmp_path: Path) -> Artefacts:
 @pytest.fixture
 def exported(artefacts: Artefacts, tmp_path: Path) -> Path:
     """The file of that cache."""
-    file = tmp_path / "cache.tgz"
+    file = tmp_path / "cache.tar.zst"
     pack(artefacts, _folders(artefacts), file)
     return file
 
@@ -106,14 +107,51 @@ def test_what_is_there_stays(artefacts: Artefacts, exported: Path) -> None:
     assert kernel.read_text() == "in use"
 
 
-def test_another_release_is_noted(
+def test_a_library_of_an_earlier_release_is_used(
     exported: Path, empty: Artefacts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The library is built again, and all else is used."""
+    """A C library runs what was linked with an earlier one, so no compiler is needed."""
     monkeypatch.setattr("platform.libc_ver", lambda: ("glibc", "9.9"))
+    assert unpack(empty, exported) == []
+    found = empty.present("libvfio-user")
+    assert found is not None and (found / "content").read_text() == "libvfio-user"
+
+
+def test_a_library_of_a_later_release_is_noted(
+    exported: Path, empty: Artefacts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is built again, for which the note names what lacks, and all else is used."""
+    monkeypatch.setattr("platform.libc_ver", lambda: ("glibc", "2.9"))
+    monkeypatch.setattr("shutil.which", lambda name: None if name == "gcc" else f"/bin/{name}")
     (note,) = unpack(empty, exported)
-    assert "libvfio-user is for another release" in note
-    assert empty.present("kernel") is not None
+    assert "libvfio-user is linked with glibc 2." in note and "which is newer" in note
+    assert "apt-get install -y --no-install-recommends gcc" in note
+    assert empty.present("kernel") is not None and empty.present("libvfio-user") is None
+
+
+def test_another_python_is_noted(
+    artefacts: Artefacts, exported: Path, empty: Artefacts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The device server runs interpreted there, and somebody may wonder why it is slow."""
+    monkeypatch.delenv("BLUEBRIDGE_PURE")
+    (note,) = unpack(empty, exported)
+    assert note.startswith("the file has no compiled modules; under this Python the device server")
+    compiled = artefacts.cache.folder("compiled-device", "0" * 16)
+    compiled.mkdir()
+    monkeypatch.setattr("bluebridge.hot_modules.DEVICE.key", lambda: "0" * 16)
+    pack(artefacts, [*_folders(artefacts), compiled], exported)
+    assert unpack(empty, exported) == []
+    monkeypatch.setattr("bluebridge.hot_modules.DEVICE.key", lambda: "1" * 16)
+    (note,) = unpack(empty, exported)
+    assert note.startswith("the file has compiled modules for Python 3."), note
+
+
+def test_a_machine_without_zstd_is_told(
+    exported: Path, empty: Artefacts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shutil.which", lambda _: None)
+    with pytest.raises(ImageError, match=r"there is no zstd here; to mend it: .*install -y zstd"):
+        unpack(empty, exported)
 
 
 def test_the_exported_file_is_whole_or_absent(artefacts: Artefacts, tmp_path: Path) -> None:
@@ -136,13 +174,17 @@ def _flipped(content: bytes) -> bytes:
 
 @pytest.mark.parametrize(
     "damage",
-    [_cut, _flipped, lambda _: b"", lambda _: b"no archive", lambda _: gzip.compress(b"text")],
-    ids=["cut", "flipped", "empty", "text", "no-tar"],
+    [_cut, _flipped, lambda content: content[:-1], lambda _: b"", lambda _: b"no archive"],
+    ids=["cut", "flipped", "cut-digest", "empty", "text"],
 )
 def test_a_damaged_file_changes_nothing(
-    exported: Path, empty: Artefacts, damage: Callable[[bytes], bytes]
+    exported: Path,
+    empty: Artefacts,
+    damage: Callable[[bytes], bytes],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """One line names the file and the mend."""
+    """One line names the file and the mend, before the long work of unpacking."""
+    monkeypatch.setattr(exchange, "_tar", lambda *_: pytest.fail("unpacks"))
     exported.write_bytes(damage(exported.read_bytes()))
     with pytest.raises(ImageError) as told:
         unpack(empty, exported)
@@ -154,10 +196,14 @@ def test_a_damaged_file_changes_nothing(
 
 def _archive(told: dict[str, object], file: Path) -> None:
     content = json.dumps(told).encode()
-    with tarfile.open(file, "w:gz") as archive:
-        member = tarfile.TarInfo(MANIFEST)
-        member.size = len(content)
-        archive.addfile(member, io.BytesIO(content))
+    file.write_bytes(struct.pack("<II", 0x184D2A50, len(content)) + content)
+
+
+def test_a_file_of_an_earlier_version_is_refused(exported: Path) -> None:
+    """Until version 2 the file was one for gzip."""
+    exported.write_bytes(gzip.compress(b"tar"))
+    with pytest.raises(ImageError, match="was made by an earlier version of bluebridge"):
+        read_manifest(exported)
 
 
 def test_another_version_is_refused(exported: Path, empty: Artefacts) -> None:
@@ -165,7 +211,7 @@ def test_another_version_is_refused(exported: Path, empty: Artefacts) -> None:
     told = read_manifest(exported)
     others = [f"{name.rpartition('-')[0]}-{'0' * 16}" for name in told.entries]
     _archive(asdict(replace(told, bluebridge="0.1", entries=others)), exported)
-    with pytest.raises(ImageError, match=r"another state of bluebridge \(it says 0\.1\): its ker"):
+    with pytest.raises(ImageError, match=r"another state of bluebridge \(it says 0\.1\): its lib"):
         unpack(empty, exported)
     assert not empty.cache.root.exists()
 
@@ -173,14 +219,20 @@ def test_another_version_is_refused(exported: Path, empty: Artefacts) -> None:
 def test_another_format_is_refused(exported: Path) -> None:
     """A later version may have changed it."""
     _archive(asdict(replace(read_manifest(exported), format=FORMAT + 1)), exported)
-    with pytest.raises(ImageError, match="has format 2; this version reads 1"):
+    with pytest.raises(ImageError, match=f"has format {FORMAT + 1}; this version reads {FORMAT}"):
         read_manifest(exported)
 
 
 @pytest.mark.parametrize(
     "change",
-    [{"entries": ["../../etc"]}, {"entries": None}, {"versions": {"a": "b"}}, {"extra": 1}],
-    ids=["outside", "none", "versions", "field"],
+    [
+        {"entries": ["../../etc"]},
+        {"entries": None},
+        {"versions": {"a": "b"}},
+        {"extra": 1},
+        {"libc": [1]},
+    ],
+    ids=["outside", "none", "versions", "field", "libc"],
 )
 def test_a_strange_manifest_is_refused(exported: Path, change: dict[str, object]) -> None:
     """Names of folders have one form, so that nothing is written outside of the cache."""
