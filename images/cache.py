@@ -22,6 +22,9 @@ from bluebridge.images.report import NO_ROOM, ImageError, of_system, run, say, s
 LEAST_BYTES = 128 << 20
 """Free space on the disk of the cache with which a build may begin."""
 
+USES = ".uses"
+"""Name of the folder of notes which artefacts each checkout used last."""
+
 STATE = "state"
 """Name of the migration file in a snapshot's folder: QEMU's `mapped-ram` format, sparse."""
 
@@ -68,16 +71,15 @@ class Cache:
         the final name. Raises `ImageError`.
         """
         final = self.folder(name, key)
-        if final.is_dir():
-            return final
-        with self.lock(name):
-            if final.is_dir():
-                return final
-            with step(name), self._build_folder(name) as folder:
-                build(folder)
-                os.utime(folder)
-                os.rename(folder, final)
-            self._drop_older(name, final)
+        if not final.is_dir():
+            with self.lock(name):
+                if not final.is_dir():
+                    with step(name), self._build_folder(name) as folder:
+                        build(folder)
+                        os.utime(folder)
+                        os.rename(folder, final)
+                    self._drop_older(name, final)
+        self._note_use(name, final)
         return final
 
     def need_room(self) -> None:
@@ -137,11 +139,39 @@ class Cache:
     def _drop_older(self, name: str, keep: Path) -> None:
         """Remove artefacts of the same name with other keys, except the latest of them.
 
-        A running guest may still use the previous one.
+        A running guest may still use the previous one. The last one of each other checkout that is
+        still there stays as well: they share this cache, and would make theirs anew in turn.
         """
-        others = [path for path in self.root.glob(f"{name}-{'[0-9a-f]' * 16}") if path != keep]
+        kept = {keep.name, *self._used_elsewhere(name)}
+        others = [
+            path for path in self.root.glob(f"{name}-{'[0-9a-f]' * 16}") if path.name not in kept
+        ]
         for path in sorted(others, key=lambda path: path.stat().st_mtime)[:-1]:
             shutil.rmtree(path, ignore_errors=True)
+
+    def _note_use(self, name: str, folder: Path) -> None:
+        """Record that this checkout uses an artefact, where the cache may be written."""
+        note = self.root / USES / f"{name}.{key_of(str(HOME))}"
+        content = f"{HOME}\n{folder.name}"
+        with contextlib.suppress(OSError):
+            if note.is_file() and note.read_text() == content:
+                return
+            note.parent.mkdir(exist_ok=True)
+            aside = note.with_name(f".{note.name}.{os.getpid()}")
+            aside.write_text(content)
+            aside.rename(note)
+
+    def _used_elsewhere(self, name: str) -> Iterator[str]:
+        """Yield the folders of `name` that other checkouts used last; forget the gone ones."""
+        for note in self.root.glob(f"{USES}/{name}.{'[0-9a-f]' * 16}"):
+            try:
+                home, _, folder = note.read_text().partition("\n")
+            except FileNotFoundError:  # another process has forgotten it meanwhile
+                continue
+            if not Path(home).is_dir():
+                note.unlink(missing_ok=True)
+            elif Path(home) != HOME:
+                yield folder
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from pathlib import Path
 from bluebridge.images import oci, wheel
 from bluebridge.images.apt import CODENAMES, Packages
 from bluebridge.images.artefacts import Artefacts
-from bluebridge.images.cache import HOME, Snapshot
+from bluebridge.images.cache import Snapshot
 from bluebridge.images.initramfs import compile_python
 from bluebridge.images.recipes.container_root import RootRecipe
 from bluebridge.images.report import ImageError, of_system, run, step
@@ -94,7 +94,8 @@ def build(
         system, cache = scratch / "system", scratch / "cache"
         with step("bluebridge and its Python packages"):
             _link(root, system)
-            _install(root, system, wheel.make(scratch / "wheel") if compiled else HOME)
+            made = scratch / "made"
+            _install(root, system, wheel.make(made) if compiled else wheel.copied(made))
         with step("the cache"):
             _fill(artefacts, folders, snapshot, cache / CACHE)
         with step(f"write {file}"):

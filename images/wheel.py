@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import shutil
 import sys
 import sysconfig
 import tempfile
@@ -18,7 +19,7 @@ from pathlib import Path
 from bluebridge.compiled import INSTALLED
 from bluebridge.hot_modules import DEVICE
 from bluebridge.images import device_build
-from bluebridge.images.cache import HOME, Cache
+from bluebridge.images.cache import HOME, PACKAGE, Cache
 from bluebridge.images.report import exit_status, run, say
 
 
@@ -27,10 +28,21 @@ def make(folder: Path) -> Path:
     built = device_build.ensure(DEVICE, Cache())
     with tempfile.TemporaryDirectory() as scratch:
         command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", scratch]
-        run([*command, HOME], what="pip wheel")
+        run([*command, copied(Path(scratch, "source"))], what="pip wheel")
         (plain,) = Path(scratch).glob("*.whl")
         folder.mkdir(parents=True, exist_ok=True)
         return with_build(plain, built, folder)
+
+
+def copied(folder: Path) -> Path:
+    """Copy what a wheel is made of into the new folder `folder`; return it.
+
+    setuptools works beside the sources, where another build of this checkout would meet it.
+    """
+    shutil.copytree(PACKAGE, folder / PACKAGE.name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md"):
+        shutil.copy(HOME / name, folder)
+    return folder
 
 
 def with_build(plain: Path, build: Path, folder: Path) -> Path:

@@ -116,7 +116,8 @@ def test_a_killed_builder_neither_blocks_nor_leaves_files(tmp_path: Path) -> Non
     folder = Cache(tmp_path).ensure("thing", KEY, make)
     assert time.monotonic() - started < 5
     assert (folder / "made").read_text() == "here"
-    assert sorted(path.name for path in tmp_path.iterdir()) == [".thing.lock", folder.name]
+    there = {".thing.lock", ".uses", folder.name}
+    assert {path.name for path in tmp_path.iterdir()} == there
 
 
 def test_full_disk_is_one_line_with_the_remedy(tmp_path: Path) -> None:
@@ -158,6 +159,26 @@ def test_keeps_the_one_before_and_drops_what_is_older(tmp_path: Path) -> None:
     other = cache.ensure("thing-else", KEY, make)
     assert [folder.exists() for folder in folders] == [False, True, True]
     assert other.exists()
+
+
+def test_checkouts_that_share_it_keep_the_last_of_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Five of them made each other's compiled device server anew; one that is gone keeps none."""
+    cache = Cache(tmp_path / "cache")
+    folders = []
+    for digit in "12345":
+        (tmp_path / digit).mkdir()
+        monkeypatch.setattr("bluebridge.images.cache.HOME", tmp_path / digit)
+        folders.append(cache.ensure("thing", digit * 16, make))
+    assert all(folder.exists() for folder in folders)
+    (tmp_path / "2").rmdir()
+    monkeypatch.setattr("bluebridge.images.cache.HOME", tmp_path / "1")
+    cache.ensure("thing", "3" * 16, make)
+    folders += [cache.ensure("thing", digit * 16, make) for digit in "67"]
+    # 1 and 2 are used by nobody any more, 6 is the one before; 3, 4 and 5 are those of others.
+    there = [folder.exists() for folder in folders]
+    assert there == [False, False, True, True, True, True, True]
 
 
 def test_a_snapshot_that_cannot_be_removed(tmp_path: Path) -> None:

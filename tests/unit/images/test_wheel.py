@@ -14,6 +14,7 @@ import pytest
 
 from bluebridge.images.cache import HOME
 from bluebridge.images.unpack import unpack_tar
+from bluebridge.images.wheel import copied
 
 SOURCES = ("bluebridge", "device", "guest", "host_tools", "images", "pyproject.toml", "README.md")
 DATA = (
@@ -134,6 +135,12 @@ def test_the_source_distribution_gives_the_same_wheel(
     unpack_tar(archive, tmp_path / "unpacked", prefix="")
     (source,) = (tmp_path / "unpacked").iterdir()
     assert _names(_build(source, tmp_path / "again")) == _names(wheel)
+
+
+@pytest.mark.full
+def test_a_copy_gives_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
+    """Two builds of one checkout, each of its own copy, do not meet."""
+    assert _names(_build(copied(tmp_path / "copy"), tmp_path / "out")) == _names(wheel)
 
 
 def test_a_project_may_have_folders_of_the_same_names(installed: Path, tmp_path: Path) -> None:
