@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Final
 
 VERSION = 5
 """The version of logs that are written and read."""
@@ -57,3 +58,8 @@ class What(IntEnum):
     WINDOW = 23  # [BAR] an access through the peer's window, with the address on this side
     MESSAGE = 24  # interrupt message: a write to 0xFEExxxxx
     COMMAND_ENTRY = 25  # [slot] of a queue of firmware commands
+    FRAME_WQE = 26  # [SQN] entry of a send queue that has nothing but frames
+
+
+SEND_ENTRIES: Final = (What.SQ_WQE, What.UD_WQE, What.FRAME_WQE)
+"""The transfers that fetch entries of send queues."""

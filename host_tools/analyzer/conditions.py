@@ -22,7 +22,7 @@ from bluebridge.device.buslog.follow import Follower
 from bluebridge.device.buslog.reader import Event, Filter, LogReader
 from bluebridge.device.buslog.record import HEAD, host_of
 from bluebridge.device.buslog.wire import packet_of
-from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.buslog import SEND_ENTRIES, Kind, What
 from bluebridge.device.layout.ibverbs import bare, operation
 from bluebridge.device.layout.net.roce import Op, Syndrome
 from bluebridge.host_tools.analyzer import fields, packets, rtrs
@@ -114,7 +114,7 @@ def _opcode(event: Event) -> list[Value]:
         return [spelling for each in names for spelling in fields.spellings(each)]
     elif event.what is What.CQE and event.kind is Kind.DMA_WRITE:
         name = adapter_of(event.device).operation(event.data)
-    elif event.what in (What.SQ_WQE, What.UD_WQE):
+    elif event.what in SEND_ENTRIES:
         adapter = adapter_of(event.device)
         name = adapter.send_head(event.data).operation if len(event.data) >= adapter.head else ""
     return [*fields.spellings(name)] if name else []

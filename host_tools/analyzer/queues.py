@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from bluebridge.device.buslog.reader import Event
 from bluebridge.device.buslog.record import INDEX_MASK, function_of
-from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.buslog import SEND_ENTRIES, Kind, What
 from bluebridge.device.layout.events import Values
 from bluebridge.host_tools.analyzer.devices.model import EventKind, PairContext, number_of
 from bluebridge.host_tools.analyzer.devices.registry import adapter_of, model_of
@@ -32,7 +32,6 @@ COUNTER = 0xFFFFFF
 
 RingName = tuple[str, Role, int]
 """A function, the role of the entries of the ring, and the number of its queue."""
-_SENDS = (What.SQ_WQE, What.UD_WQE)
 _ARMS = {Role.CQ_ARM: Role.CQE, Role.EQ_ARM: Role.EQE}
 
 KINDS = _INDEX_KINDS | {Kind.COMMAND, Kind.RESET}
@@ -92,7 +91,7 @@ class Rings:
         function = function_of(event.device)
         if kind is Kind.MMIO_WRITE:
             self._armed(function, event)
-        elif what in _SENDS:
+        elif what in SEND_ENTRIES:
             self._fetched(function, event)
         elif kind is Kind.DMA_READ:
             if what is What.DOORBELL_RECORD:

@@ -190,19 +190,20 @@ class PostedBy(Enum):
 class Transfer:
     """A work request: `transactions` in the order of the log, a tree by their `parent`.
 
-    `index` counts slots of the send queue since RESET; `number` counts work requests in the order
-    in which the device began them. `opcode` is a `SendOpcode` name, empty if the entry was not in
-    the log; `length` the bytes of the message, `inline` those of them inside the entry. `psn` is
-    that of its first packet; on a network of packets `last_psn` is the farthest that left, `whole`
-    whether all did. `status` is empty, `OK` or the syndrome of the send completion; `notes` are the
-    log's notes about it, `noted` their events. `given`: it was given out, nothing is added any
-    more.
+    `noun` says whether `qpn` is that of a queue pair or of an SQ. `index` counts slots of the send
+    queue since RESET; `number` counts work requests in the order in which the device began them.
+    `opcode` is a `SendOpcode` name, empty if the entry was not in the log; `length` the bytes of
+    the message, `inline` those of them inside the entry. `psn` is that of its first packet; on a
+    network of packets `last_psn` is the farthest that left, `whole` whether all did. `status` is
+    empty, `OK` or the syndrome of the send completion; `notes` are the log's notes about it,
+    `noted` their events. `given`: it was given out, nothing is added any more.
     """
 
     device: str
     qpn: int
     index: int
     number: int = 0
+    noun: str = "QP"
     posted_by: PostedBy = PostedBy.FOUND
     opcode: str = ""
     length: int = 0

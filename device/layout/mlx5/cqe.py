@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import IntEnum, IntFlag
 from typing import Final
 
@@ -42,6 +43,18 @@ class Syndrome(IntEnum):
     TRANSPORT_RETRY_EXC_ERR = 0x15
     RNR_RETRY_EXC_ERR = 0x16
     REMOTE_ABORT_ERR = 0x22
+
+
+_VERBS: Final = (
+    "LOC_LEN_ERR", "LOC_QP_OP_ERR", "LOC_PROT_ERR", "WR_FLUSH_ERR", "MW_BIND_ERR", "BAD_RESP_ERR",
+    "LOC_ACCESS_ERR", "REM_INV_REQ_ERR", "REM_ACCESS_ERR", "REM_OP_ERR", "RETRY_EXC_ERR",
+    "RNR_RETRY_EXC_ERR", "REM_ABORT_ERR",
+)  # fmt: skip
+NAMES_OF_STATUSES: Final[Mapping[int, tuple[str, ...]]] = {
+    int(status): tuple(dict.fromkeys((verbs, status.name)))
+    for status, verbs in zip(Syndrome, _VERBS, strict=True)
+}
+"""The names of a syndrome: first that of verbs, then the card's own if it differs."""
 
 
 class Checked(IntFlag):

@@ -70,9 +70,11 @@ class FrameCompletions(Completions):
     # -- sends --------------------------------------------------------------------------------
 
     def complete_send(self, index: int, operation: int, length: int, left: int = 0) -> None:
+        self._bus.concern(self._number, index)
         self._post_many([self._sent(index, operation, left or monotonic_ns())])
 
     def fail_send(self, index: int, status: CompletionStatus) -> None:
+        self._bus.concern(self._number, index)
         self.diagnostics.send_failed(status)
         self._post(self._error(index, status, _REQUEST_ERROR))
 

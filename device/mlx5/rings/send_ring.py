@@ -31,7 +31,7 @@ class SendRing(SendQueue):
     """The entries of one SQ for the `engine` of the `owner`.
 
     `index` counts blocks that were carried out and `head` those that were posted at the last look
-    at the record, both modulo 2**16.
+    at the record. Neither wraps: the log tells the entries of different laps apart by them.
     """
 
     def __init__(
@@ -129,10 +129,10 @@ class SendRing(SendQueue):
         A look that finds nothing new stays out of the log: each walk ends with one.
         """
         word = b"".join(self._bus.views([(self.record, 4)]))
-        head = int.from_bytes(word[2:], "big")
-        if head == self.head:
+        new = (int.from_bytes(word[2:], "big") - self.head) & COUNTER_MASK
+        if not new:
             return False
-        self.head = head
+        self.head += new
         qpn = self._owner.qpn
         self._bus.note_dma(Kind.DMA_READ, self.record, 4, word, What.DOORBELL_RECORD, qpn)
         return True
@@ -156,14 +156,13 @@ class SendRing(SendQueue):
     def _advance(self, segments: int) -> None:
         """Pass an entry, but nothing behind the posted blocks: it may claim any size."""
         blocks = max(1, -(-segments // _SEGMENTS))
-        posted = (self.head - self.index) & COUNTER_MASK
-        self.index = (self.index + min(blocks, posted)) & COUNTER_MASK
+        self.index += min(blocks, self.head - self.index)
 
     def _execute(self) -> None:
         """Read the next entry and hand it to the engine."""
         index, segments = self.index, self._segments(self.index)
         self._bus.concern(self._owner.qpn, index)
-        posted = (self.head - index) & COUNTER_MASK
+        posted = self.head - index
         length = segments * SEGMENT_BYTES
         self._advance(segments)
         try:
@@ -184,7 +183,7 @@ class SendRing(SendQueue):
         start = index * BLOCK_BYTES & (size - 1)
         buffer, qpn = self.buffer, self._owner.qpn
         if start + length <= size:
-            return buffer.read(start, length, What.SQ_WQE, qpn)
+            return buffer.read(start, length, What.FRAME_WQE, qpn)
         first = size - start
-        head = buffer.read(start, first, What.SQ_WQE, qpn)
-        return head + buffer.read(0, length - first, What.SQ_WQE, qpn)
+        head = buffer.read(start, first, What.FRAME_WQE, qpn)
+        return head + buffer.read(0, length - first, What.FRAME_WQE, qpn)

@@ -169,10 +169,11 @@ def of_transfer(transfer: Transfer) -> Activity:
         if one.time > end:
             end = one.time
     name = f"{transfer.opcode or 'work request'} {transfer.length} bytes"
+    subject = Subject(transfer.noun, transfer.qpn)
     return Activity(
-        number, ActivityKind.WORK_REQUEST, transfer.device, f"{name}, QP {transfer.qpn:#x}",
-        begin, end, transfer.status, parts, transfer, None, transfer.notes,
-        name, Subject("QP", transfer.qpn),
+        number, ActivityKind.WORK_REQUEST, transfer.device,
+        f"{name}, {subject.noun} {subject.number:#x}",
+        begin, end, transfer.status, parts, transfer, None, transfer.notes, name, subject,
     )  # fmt: skip
 
 

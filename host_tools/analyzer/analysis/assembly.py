@@ -173,6 +173,8 @@ class TransferAssembler:
                 return known  # the second piece of an entry at the end of the ring
             self._give(event.work)  # the queue pair was reset: a new work request with this index
         transfer = self._begin(event.work)
+        if event.what is What.FRAME_WQE:
+            transfer.noun = "SQ"
         adapter = adapter_of(event.device)
         if len(event.data) >= adapter.head:
             transfer.opcode, transfer.entry_bytes, *_ = adapter.send_head(event.data)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from bluebridge.device.buslog.reader import Event
 from bluebridge.device.buslog.wire import packet_of
-from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.buslog import SEND_ENTRIES, Kind, What
 from bluebridge.host_tools.analyzer.analysis.triggers import same_line
 from bluebridge.host_tools.analyzer.devices.registry import adapter_of, model_of
 from bluebridge.host_tools.analyzer.packets import is_answer, words
@@ -18,12 +18,12 @@ _BOTH: dict[What, Role] = {
     What.MESSAGE: Role.INTERRUPT,
     What.OTHER: Role.OTHER,
 }
-_READS: dict[What, Role] = _BOTH | {
+_READS: dict[What, Role] = {
+    **_BOTH,
+    **dict.fromkeys(SEND_ENTRIES, Role.WQE),
     What.PAYLOAD: Role.PAYLOAD_READ,
     What.FRAME: Role.PAYLOAD_READ,
     What.MAD: Role.PAYLOAD_READ,
-    What.SQ_WQE: Role.WQE,
-    What.UD_WQE: Role.WQE,
     What.RQ_WQE: Role.RECEIVE_WQE,
     What.SRQ_WQE: Role.RECEIVE_WQE,
     What.DOORBELL_RECORD: Role.DOORBELL_RECORD,

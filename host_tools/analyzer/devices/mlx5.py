@@ -8,7 +8,8 @@ from typing import Final
 from bluebridge.device.buslog.reader import Event
 from bluebridge.device.layout import fields
 from bluebridge.device.layout.buslog import What
-from bluebridge.device.layout.mlx5 import event_queues, init_segment
+from bluebridge.device.layout.ibverbs import RECEIVE, RECEIVE_WRITE
+from bluebridge.device.layout.mlx5 import cqe, event_queues, init_segment, wqe
 from bluebridge.device.layout.mlx5.commands import (
     BLOCK_BYTES,
     ENTRY,
@@ -21,13 +22,15 @@ from bluebridge.device.layout.mlx5.commands import (
     Status,
     name_of,
 )
+from bluebridge.device.layout.mlx5.contexts import CQC
 from bluebridge.device.layout.mlx5.event_queues import BY_TYPE, EQC, EQE, EQE_BYTES, EventType
 from bluebridge.device.layout.pci import VENDOR_REGISTERS
 from bluebridge.host_tools.analyzer.devices import mlx5_entries, model
-from bluebridge.host_tools.analyzer.transaction import Role
+from bluebridge.host_tools.analyzer.transaction import OK, Role
 
 _NOUNS: Final = {
-    "eqn": "EQ", "cqn": "CQ", "qpn": "QP", "srqn": "SRQ", "mkey": "MPT", "rqn": "RQ", "sqn": "SQ",
+    "eqn": "EQ", "cqn": "CQ", "qpn": "QP", "srqn": "SRQ", "mkey": "MKEY", "rqn": "RQ", "sqn": "SQ",
+    "tisn": "TIS", "tirn": "TIR", "rqtn": "RQT",
 }  # fmt: skip
 """Objects of commands by the word for their number."""
 _EVENTS: dict[int, model.EventKind] = {
@@ -70,6 +73,40 @@ def _consumed(event: Event) -> int | None:
     return None
 
 
+def _send_head(data: model.Data) -> model.SendHead:
+    get = wqe.SEND_DOORBELL.get  # the head of an entry is what its doorbell is
+    return model.SendHead(
+        model.named(wqe.SendOpcode, get(data, "opcode")),
+        get(data, "ds") * wqe.SEGMENT_BYTES,
+        get(data, "index"),
+        get(data, "qpn"),
+    )
+
+
+def _failure(data: model.Data) -> int | None:
+    if len(data) < cqe.CQE_SIZE or cqe.CQE.get(data, "opcode") not in mlx5_entries.ERRORS:
+        return None
+    return cqe.ERROR_CQE.get(data, "syndrome")
+
+
+def _completed(data: model.Data) -> model.Completed | None:
+    sends = (cqe.CqeOpcode.REQUEST, cqe.CqeOpcode.REQUEST_ERROR)
+    if len(data) < cqe.CQE_SIZE or cqe.CQE.get(data, "opcode") not in sends:
+        return None
+    syndrome = _failure(data)
+    status = OK if syndrome is None else model.names_of(cqe.NAMES_OF_STATUSES, syndrome)[0]
+    return model.Completed(cqe.CQE.get(data, "qpn"), cqe.CQE.get(data, "wqe_counter"), status)
+
+
+def _operation(data: model.Data) -> str:
+    if len(data) < cqe.CQE_SIZE or _failure(data) is not None:
+        return ""
+    code = cqe.CQE.get(data, "opcode")
+    if code == cqe.CqeOpcode.REQUEST:
+        return model.named(wqe.SendOpcode, cqe.CQE.get(data, "wqe_opcode"))
+    return RECEIVE_WRITE if code == cqe.CqeOpcode.RESPONSE_WRITE_IMM else RECEIVE
+
+
 def _event(data: model.Data) -> model.QueueEvent:
     code = data[1] if len(data) > 1 else -1
     kind = _EVENTS.get(code, model.EventKind.OTHER)
@@ -86,6 +123,14 @@ def _event(data: model.Data) -> model.QueueEvent:
     if BY_TYPE.get(code) is event_queues.QUEUE_EQE:
         return model.QueueEvent(kind, event_queues.QUEUE_EQE.get(data, "number"))
     return model.QueueEvent(kind)
+
+
+def _completion_ring(data: model.Data) -> model.RingContext | None:
+    """Read the first mailbox of CREATE_CQ, in which the context comes first."""
+    if len(data) < CQC.size:
+        return None
+    size, record, eqn = (CQC.get(data, name) for name in ("log_size", "doorbell_record", "eqn"))
+    return model.RingContext(1 << size, record & ~7, eqn & 0xFF)
 
 
 def _event_ring(data: model.Data) -> model.RingContext | None:
@@ -145,7 +190,7 @@ def _parts(event: Event) -> Iterable[tuple[fields.Struct, int]]:
         return ((ENTRY, 0),)
     if event.what is What.EQE and len(data) >= EQE_BYTES:
         return ((BY_TYPE.get(data[1], EQE), 0),)
-    if event.what is What.SQ_WQE:
+    if event.what is What.FRAME_WQE:
         return mlx5_entries.send_parts(data)
     if event.what is What.RQ_WQE:
         return mlx5_entries.receive_parts(data)
@@ -163,7 +208,7 @@ MLX5: Final = model.DeviceModel(
         What.MAILBOX_IN: _mailbox,
         What.MAILBOX_OUT: _mailbox,
         What.EQE: _eqe_words,
-        What.SQ_WQE: mlx5_entries.send_words,
+        What.FRAME_WQE: mlx5_entries.send_words,
         What.RQ_WQE: mlx5_entries.receive_words,
         What.CQE: mlx5_entries.completion_words,
         What.DOORBELL_RECORD: mlx5_entries.record_words,
@@ -173,12 +218,12 @@ MLX5: Final = model.DeviceModel(
         line=64,
         head=8,
         page=lambda offset: offset // init_segment.UAR_BYTES,
-        send_head=lambda data: model.SendHead("", 0, 0, 0),
-        completed=lambda data: None,
-        failure=lambda data: None,
-        statuses={},
-        operation=lambda data: "",
-        flushed=-1,
+        send_head=_send_head,
+        completed=_completed,
+        failure=_failure,
+        statuses=cqe.NAMES_OF_STATUSES,
+        operation=_operation,
+        flushed=cqe.Syndrome.WR_FLUSH_ERR,
         event=_event,
         written=_written,
         command=model.CommandRegister(
@@ -203,7 +248,10 @@ MLX5: Final = model.DeviceModel(
         flushing="",
         failed="",
         context=lambda data: None,
-        made={name_of(Opcode.CREATE_EQ): (Role.EQE, _event_ring)},
+        made={
+            name_of(Opcode.CREATE_EQ): (Role.EQE, _event_ring),
+            name_of(Opcode.CREATE_CQ): (Role.CQE, _completion_ring),
+        },
         resized={},
         received=lambda data: None,
         consumed=_consumed,

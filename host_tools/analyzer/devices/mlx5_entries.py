@@ -10,7 +10,7 @@ from bluebridge.device.layout.mlx5 import wqe
 from bluebridge.device.layout.mlx5.cqe import CQE, CQE_SIZE, ERROR_CQE, CqeOpcode, Syndrome
 from bluebridge.host_tools.analyzer.devices import model
 
-_ERRORS = (CqeOpcode.REQUEST_ERROR, CqeOpcode.RESPONSE_ERROR)
+ERRORS = (CqeOpcode.REQUEST_ERROR, CqeOpcode.RESPONSE_ERROR)
 _FRAMES = (wqe.SendOpcode.SEND, wqe.SendOpcode.LSO)
 
 
@@ -98,7 +98,7 @@ def completion_words(event: Event) -> str:
     if len(data) < CQE_SIZE:
         return who
     code = CQE.get(data, "opcode")
-    if code in _ERRORS:
+    if code in ERRORS:
         side = "send" if code == CqeOpcode.REQUEST_ERROR else "receive"
         why = model.named(Syndrome, ERROR_CQE.get(data, "syndrome"))
         number, counter = ERROR_CQE.get(data, "qpn"), ERROR_CQE.get(data, "wqe_counter")
@@ -125,4 +125,4 @@ def completion_parts(data: bytes) -> Iterable[tuple[Struct, int]]:
     """Return the structure of a completion entry."""
     if len(data) < CQE_SIZE:
         return ()
-    return ((ERROR_CQE if CQE.get(data, "opcode") in _ERRORS else CQE, 0),)
+    return ((ERROR_CQE if CQE.get(data, "opcode") in ERRORS else CQE, 0),)

@@ -200,7 +200,7 @@ def _counters(activity: Activity, queues: set[str]) -> Iterator[str]:
         return
     yield name
     if activity.transfer is not None:
-        queue = f"{name} of QP {activity.transfer.qpn:#x}"
+        queue = f"{name} of {activity.transfer.noun} {activity.transfer.qpn:#x}"
         if queue in queues or len(queues) < MOST_QUEUE_COUNTERS:
             queues.add(queue)
             yield queue

@@ -176,7 +176,7 @@ class Tracks:
         if transfer is None:
             name = NAMES[activity.kind]
             return name if owner == function else f"for {name} of {owner}"
-        queue = f"QP {transfer.qpn:#x}"
+        queue = f"{transfer.noun} {transfer.qpn:#x}"
         name = f"work requests of {queue}" if owner == function else f"for {queue} of {owner}"
         known = self._queues.setdefault(function, set())
         if len(known) >= MOST_QUEUES and name not in known:

@@ -35,7 +35,7 @@ def test_entries_of_a_frame_and_of_one_that_failed() -> None:
     a.wqe(sq, ethernet() + pack(">IIQ", 60, 0xBAD00, 0))
     a.ring(sq)
     key = a.key
-    assert told(a, What.SQ_WQE) == [
+    assert told(a, What.FRAME_WQE) == [
         f"WQE sqn=0x1000 SEND signaled index=0 csum headers=18 sge={source:#x}+72 lkey={key:#x}",
         "WQE sqn=0x1000 SEND signaled index=1 sge=0x0+60 lkey=0xbad00",
     ]
