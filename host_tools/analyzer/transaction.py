@@ -78,7 +78,7 @@ class Transaction:
     listed with an earlier work request, too, and counted there. `parent` is the index in
     `Transfer.transactions` of its cause. `text` says more than the role; `told` is a fact.
     `taken`: it is in a work request, or joined to a store that may be. `given`: it was given out in
-    an activity.
+    an activity. `noun` is the kind of queue that `obj` is unless the role says so.
     """
 
     number: int
@@ -101,6 +101,7 @@ class Transaction:
     taken: bool = False
     given: bool = False
     told: Told | None = field(default=None, compare=False)
+    noun: str = "QP"
 
     @property
     def on_bus(self) -> bool:
@@ -128,7 +129,7 @@ class Transaction:
         if self.stores > 1:
             text += f", {self.stores} stores"
         if self.role in (Role.DOORBELL, Role.WQE, Role.PAYLOAD_READ, Role.PAYLOAD_WRITE):
-            text += f" of QP {self.obj:#x}"
+            text += f" of {self.noun} {self.obj:#x}"
         elif self.is_vector:
             text += f", vector {self.address}"
         elif self.role in (Role.CQE, Role.CQ_ARM):

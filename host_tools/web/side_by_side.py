@@ -21,9 +21,9 @@ MOST = 3000
 """The most activities of each log that are compared."""
 _SECONDS = 20.0
 """The seconds that reading a log may take; what was not read by then is not compared."""
-_DRAWN = frozenset(("QP", "CQ", "SRQ", "EQ", "MPT", "MTT"))
+_DRAWN = frozenset(("QP", "SQ", "RQ", "CQ", "SRQ", "EQ", "MPT", "MTT", "MKEY"))
 """Objects with numbers that each run draws or counts anew."""
-_CHOSEN = CHOSEN | {"qpn", "dqpn", "cqn", "eqn", "srqn"}
+_CHOSEN = CHOSEN | {"qpn", "dqpn", "cqn", "eqn", "srqn", "sqn", "rqn"}
 """The names of their numbers in lines."""
 _NUMBER = re.compile(r"0x[0-9a-f]+")
 

@@ -98,6 +98,9 @@ class FakeHost:
         self._next = address + length
         return address
 
+    def store(self, bar: int, offset: int, data: bytes) -> None:
+        """Take a store of the guest to the device; the records have no place for it."""
+
     def view(self, address: int, length: int) -> memoryview:
         """A stretch of guest memory within one region; raises `DmaError`."""
         return self._memory.view(address, length)

@@ -67,9 +67,11 @@ class Queue:
 class Mlx5Node:
     """A guest with an adapter that is initialised, an event queue, and a key to all its memory."""
 
-    def __init__(self, number: int, fabric: Fabric | None = None) -> None:
+    def __init__(
+        self, number: int, fabric: Fabric | None = None, host: FakeHost | None = None
+    ) -> None:
         self.mac = mac_of(number)
-        self.host = FakeHost(f"n{number}", size=8 << 20)
+        self.host = host or FakeHost(f"n{number}", size=8 << 20)
         self.fabric = fabric or LocalFabric()
         self.adapter = Adapter(self.host, self.fabric, Config(f"n{number}", self.mac))
         self.adapter.stage = Stage.INITIALISED
@@ -161,6 +163,7 @@ class Mlx5Node:
 
     def store(self, register: int, data: bytes) -> None:
         """Write to the page of doorbells."""
+        self.host.store(0, self.uar * UAR_BYTES + register, data)
         self.adapter.doorbells.write(self.uar * UAR_BYTES + register, data)
 
     def pages(self, address: int, count: int) -> bytes:

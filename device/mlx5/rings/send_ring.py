@@ -134,6 +134,7 @@ class SendRing(SendQueue):
             return False
         self.head += new
         qpn = self._owner.qpn
+        self._bus.concern(qpn, self.index)
         self._bus.note_dma(Kind.DMA_READ, self.record, 4, word, What.DOORBELL_RECORD, qpn)
         return True
 

@@ -34,7 +34,7 @@ _KINDS = {EventKind.PORT: ActivityKind.LINK, EventKind.FAULT: ActivityKind.FAULT
 
 _MEMORY = (Role.TABLE, Role.OTHER)
 
-_LATE = (Role.DOORBELL, Role.BLUEFLAME, Role.ENTRY, Role.NOTE)
+_LATE = (Role.DOORBELL, Role.BLUEFLAME, Role.ENTRY, Role.DOORBELL_RECORD, Role.NOTE)
 """Roles of transactions that may belong to a work request which begins later."""
 _NOTHING: list[Activity] = []
 _NO_TRANSFERS: list[Transfer] = []

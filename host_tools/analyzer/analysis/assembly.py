@@ -70,6 +70,8 @@ class TransferAssembler:
         self._triggers = Triggers()
         self._notifications = CompletionNotifications()
         self._entries: dict[Queue, tuple[Event, Transaction]] = {}
+        self._records: dict[Queue, Transaction] = {}  # read before the entry that they announce
+        self._nouns: dict[Queue, str] = {}
         self._given: list[Transfer] = []
         self._began = 0
 
@@ -155,6 +157,8 @@ class TransferAssembler:
         if role in (Role.WQE, Role.ENTRY):
             transfer = self._begun(event, one, transfer)
         elif transfer is None:
+            if role is Role.DOORBELL_RECORD:
+                self._records[one.device, one.obj] = one
             return  # the log begins in the middle of this work request
         one.parent = _cause(transfer, one)
         one.remote = _is_remote(transfer, one)
@@ -173,12 +177,17 @@ class TransferAssembler:
                 return known  # the second piece of an entry at the end of the ring
             self._give(event.work)  # the queue pair was reset: a new work request with this index
         transfer = self._begin(event.work)
-        if event.what is What.FRAME_WQE:
-            transfer.noun = "SQ"
+        self._nouns[transfer.device, transfer.qpn] = transfer.noun = one.noun
         adapter = adapter_of(event.device)
         if len(event.data) >= adapter.head:
             transfer.opcode, transfer.entry_bytes, *_ = adapter.send_head(event.data)
         self._triggers.take(transfer, entry=one.role is Role.ENTRY)
+        record = self._records.pop((transfer.device, transfer.qpn), None)
+        if record is not None and not record.given:
+            record.parent = 0 if transfer.transactions else None
+            transfer.take(record)
+        for posting in transfer.transactions:
+            posting.noun = one.noun
         return transfer
 
     def _pushed(self, work: int) -> Transfer | None:
@@ -208,6 +217,7 @@ class TransferAssembler:
         if work in self._open:
             self._give(work)
         transfer = Transfer(device, qpn, work & INDEX_MASK, self.next_number())
+        transfer.noun = self._nouns.get((device, qpn), transfer.noun)
         self._open[work] = transfer
         self._ends[device, qpn, work & LOW] = transfer
         queue = self._queues.setdefault((device, qpn), deque())

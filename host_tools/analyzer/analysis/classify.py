@@ -58,6 +58,7 @@ _PLAIN: dict[Kind, tuple[Tlp, Role, bool]] = {
     Kind.BLUEFLAME: (Tlp.NONE, Role.ENTRY, False),
 }
 MSI_BYTES = 4
+_FRAMES = (What.FRAME_WQE, What.FRAME)
 
 
 def transaction_of(event: Event) -> Transaction:
@@ -89,9 +90,12 @@ def transaction_of(event: Event) -> Transaction:
         tlp, role, upstream = _PLAIN[kind]
         if kind is Kind.IRQ:
             length = MSI_BYTES
+    noun = "QP"
+    if event.what in _FRAMES:
+        noun = adapter_of(event.device).frame_queues[kind is Kind.DMA_WRITE]
     return Transaction(
         event.number, event.time, event.device, tlp, role, upstream, event.address, length,
-        data, obj, event.bar, text, event.number, told=told,
+        data, obj, event.bar, text, event.number, told=told, noun=noun,
     )  # fmt: skip
 
 

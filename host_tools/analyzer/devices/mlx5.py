@@ -256,6 +256,7 @@ MLX5: Final = model.DeviceModel(
         received=lambda data: None,
         consumed=_consumed,
         reset=(0, init_segment.BAR0_SIZE),
+        frame_queues=("SQ", "RQ"),
         polled=_polled,
     ),
 )

@@ -176,6 +176,8 @@ class Adapter:
     """Returns the consumer index in a doorbell of a completion or event queue, if all is there."""
     reset: tuple[int, int]
     """BAR and offset of the register that resets the function."""
+    frame_queues: tuple[str, str] = ("QP", "QP")
+    """The kinds of the queues that send and that receive frames."""
     polled: Callable[[int, int, Data], bool] = lambda bar, address, data: False
     """Returns whether drivers read a register all the time, and find such bytes."""
 
