@@ -5,7 +5,7 @@ Linux `en_rx.c: mlx4_en_process_rx_cq`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from time import monotonic_ns
 from typing import Final
 
@@ -34,10 +34,11 @@ from bluebridge.device.rdma.work import ReceiveWork
 Plan = list[tuple[bytes, Sequence[Run]]]
 """Frames, each with the memory it goes to."""
 
+TAG_BYTES: Final = 2
 _TYPE_OFFSET: Final = 12
 _ROCE: Final = ETHERTYPE_ROCE.to_bytes(2, "big")
 _MAC_CONTROL: Final = ETHERTYPE_MAC_CONTROL.to_bytes(2, "big")
-_TAG_KINDS: Final = dict(zip(VLAN_TAG_TYPES, (CUSTOMER_TAG, SERVICE_TAG), strict=True))
+TAG_KINDS: Final = dict(zip(VLAN_TAG_TYPES, (CUSTOMER_TAG, SERVICE_TAG), strict=True))
 
 
 class Batch:
@@ -163,12 +164,19 @@ def _fits(entry: ReceiveWork, length: int) -> bool:
 class FrameReceiver:
     """Gives the frames of the fabric to the queue pairs of one HCA, as its `steering` decides.
 
-    `find` returns the queue pair with a number, None without one.
+    `find` returns the queue pair with a number, None without one; `tags` are those that may be
+    taken off, with their kinds, by the two bytes that they begin with.
     """
 
-    def __init__(self, find: Callable[[int], QueuePair | None], steering: Steering) -> None:
+    def __init__(
+        self,
+        find: Callable[[int], QueuePair | None],
+        steering: Steering,
+        tags: Mapping[bytes, int] = TAG_KINDS,
+    ) -> None:
         self._find = find
         self._steering = steering
+        self._tags = tags
 
     def receive(self, port: Port, message: Frames) -> int:
         """Deliver frames that came in by `port` to the queue pairs that steering names.
@@ -186,15 +194,17 @@ class FrameReceiver:
                 port.flow.receive(first)
                 continue
             headers = FrameHeaders(first)
-            deliveries = self._steering.frame(port, first, headers, message)
+            deliveries = self._steering.frame(port, train, headers, message)
             copies += len(deliveries) * len(train.frames)
             if not message.mirrored:
                 port.counters.receive(train.frames, wanted=bool(deliveries))
             forms = TrainForms(train.frames)
             for delivery in deliveries:
                 self._assign(port, train, forms, headers, delivery, arrived, batches)
-        for batch in batches.values():
-            port.flow.accept(batch)
+        for number, batch in batches.items():
+            lost = port.flow.accept(batch)
+            if lost:
+                self._steering.miss(number, lost)
         return copies
 
     def _assign(
@@ -216,7 +226,9 @@ class FrameReceiver:
         batch = batches.get(number)
         if batch is None:
             batch = batches[number] = Batch(qp)
-        kind, tag = _tag(first)
+        kind, tag = self._tags.get(first[_TYPE_OFFSET:HEADER_SIZE], NO_TAG), 0
+        if kind != NO_TAG:
+            tag = int.from_bytes(first[HEADER_SIZE : HEADER_SIZE + TAG_BYTES], "big")
         strip = kind != NO_TAG and qp.strip_vlan
         received = Received(
             first, headers, train.good, kind, tag, strip,
@@ -228,11 +240,3 @@ class FrameReceiver:
         """Return the queue pair with that number if its state lets it receive, else None."""
         qp = self._find(number)
         return qp if qp is not None and qp.state in RECEIVING else None
-
-
-def _tag(frame: bytes) -> tuple[int, int]:
-    """Return kind and value of the outermost VLAN tag."""
-    kind = _TAG_KINDS.get(frame[_TYPE_OFFSET:HEADER_SIZE], NO_TAG)
-    if kind == NO_TAG:
-        return NO_TAG, 0
-    return kind, int.from_bytes(frame[HEADER_SIZE : HEADER_SIZE + 2], "big")

@@ -15,7 +15,7 @@ from struct import Struct
 
 from bluebridge.device.ethernet.sender import EthernetSender
 from bluebridge.device.fabric.interface import Fabric
-from bluebridge.device.fabric.messages import Datagram, Frames
+from bluebridge.device.fabric.messages import Datagram, Frames, Train
 from bluebridge.device.fabric.subnet.port import Change, PortAgent
 from bluebridge.device.frames.frame import FrameHeaders
 from bluebridge.device.layout.buslog import What
@@ -257,10 +257,14 @@ class ToySteering(Steering):
         self.rings: dict[bytes, int] = {}
 
     def frame(
-        self, port: Port, frame: bytes, headers: FrameHeaders, message: Frames
+        self, port: Port, train: Train, headers: FrameHeaders, message: Frames
     ) -> list[Delivery]:
-        ring = self.rings.get(frame[12:14])
-        return [] if ring is None else [Delivery(ring, mark=frame[13])]
+        kind = train.frames[0][12:14]
+        ring = self.rings.get(kind)
+        return [] if ring is None else [Delivery(ring, mark=kind[1])]
+
+    def miss(self, qpn: int, frames: int) -> None:
+        """Only the port counts them."""
 
     def group(self, port: Port, message: Datagram) -> list[tuple[int, bool]]:
         return []

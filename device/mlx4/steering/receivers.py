@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from bluebridge.device.fabric.messages import Datagram, Frames
+from bluebridge.device.fabric.messages import Datagram, Frames, Train
 from bluebridge.device.frames import rules
 from bluebridge.device.frames.frame import FrameHeaders, number_of, transport_number
 from bluebridge.device.frames.receiving import Spreader
@@ -71,9 +71,9 @@ class CardSteering(Steering):
     # -- frames ---------------------------------------------------------------------------------
 
     def frame(
-        self, port: Port, frame: bytes, headers: FrameHeaders, message: Frames
+        self, port: Port, train: Train, headers: FrameHeaders, message: Frames
     ) -> Sequence[Delivery]:
-        tables = self._tables[port.number - 1]
+        frame, tables = train.frames[0], self._tables[port.number - 1]
         if not self._parameters.flow_steering:
             numbers = self._by_address(port, tables, frame)
         elif message.mirrored:
@@ -139,6 +139,9 @@ class CardSteering(Steering):
             return False, False
         alone = entry.names_address and not group
         return alone, not alone
+
+    def miss(self, qpn: int, frames: int) -> None:
+        """Do nothing: only ports count them."""
 
     # -- datagrams ------------------------------------------------------------------------------
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Final, TypeVar
 
+from bluebridge.device.ethernet.receiver import FrameReceiver
 from bluebridge.device.fabric.interface import Fabric
 from bluebridge.device.fabric.messages import ConnectedPacket, Frames, Message
 from bluebridge.device.layout.mlx5.commands import Status
 from bluebridge.device.layout.mlx5.contexts import RQC, SQC, TIRC, Dispatch
+from bluebridge.device.layout.net.ethernet import ETHERTYPE_VLAN
 from bluebridge.device.mlx5.numbers import Numbers
 from bluebridge.device.mlx5.objects.keys import PAGE_SHIFTS, MemoryKeys
 from bluebridge.device.mlx5.ports.registers import PortRegisters
@@ -29,6 +31,7 @@ from bluebridge.device.mlx5.steering.spreading import Hashes, QueueTable, Tir
 from bluebridge.device.mlx5.steering.tables import FlowTables
 from bluebridge.device.pci.bus import HostBus
 from bluebridge.device.rdma.memory.regions import MemoryRegions
+from bluebridge.device.rdma.pairs.queues import CUSTOMER_TAG
 from bluebridge.device.rdma.ports.port import Port
 
 _Object = TypeVar("_Object")
@@ -45,6 +48,7 @@ MAX_TIS: Final = 1 << 10
 MAX_TIRS: Final = 1 << 12
 MAX_QUEUE_TABLES: Final = 1 << 12
 MOST_TABLE_QUEUES: Final = 1 << 8
+STRIPPED_TAGS: Final = {ETHERTYPE_VLAN.to_bytes(2, "big"): CUSTOMER_TAG}
 SEND_REGISTER_BYTES: Final = 0x100
 DOORBELL_BYTES: Final = 8
 WORD: Final = 4
@@ -87,6 +91,7 @@ class Objects:
         self.queue_tables: dict[int, QueueTable] = {}
         self.flows = FlowTables()
         self.steering = FrameSteering(self.flows, self.tirs, self.rqs)
+        self._frames = FrameReceiver(self.rqs.get, self.steering, STRIPPED_TAGS)
         self.port.attach(self._receive)
 
     def reset(self) -> None:
@@ -118,7 +123,7 @@ class Objects:
         self.port.leave()
 
     def _receive(self, port: Port, message: Message | ConnectedPacket) -> int:
-        return self.steering.receive(port, message) if isinstance(message, Frames) else 0
+        return self._frames.receive(port, message) if isinstance(message, Frames) else 0
 
     def counts(self) -> dict[str, int]:
         """Return how many objects of each kind there are."""

@@ -9,12 +9,14 @@ from typing import Final
 
 from bluebridge.device.fabric.addresses import LinkLayer
 from bluebridge.device.fabric.messages import Datagram
+from bluebridge.device.frames.frame import FrameHeaders
 from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.mlx5.cqe import CqeOpcode, Syndrome
 from bluebridge.device.layout.mlx5.event_queues import DATA_BYTES, DATA_OFFSET, QUEUE_EQE, EventType
 from bluebridge.device.layout.net.roce import Op
 from bluebridge.device.mlx5.rings.completion_queues import CompletionQueues
 from bluebridge.device.mlx5.rings.event_queues import EventQueues
+from bluebridge.device.mlx5.rings.findings import findings
 from bluebridge.device.mlx5.rings.work_requests import OPCODES
 from bluebridge.device.pci.bus import HostBus
 from bluebridge.device.rdma.pairs.queues import Completions, Received
@@ -121,10 +123,15 @@ class FrameCompletions(Completions):
     def complete_frames(
         self, receives: Sequence[tuple[ReceiveWork, bytes]], received: Sequence[Received]
     ) -> None:
-        entries = [
-            frame_cqe(work.index, len(frame), known)
-            for (work, frame), known in zip(receives, received, strict=True)
-        ]
+        entries = []
+        told, sums = None, {0: (0, 0)}  # frames of one flow and length have one sum
+        for (work, frame), known in zip(receives, received, strict=True):
+            if known is not told or not known.good:
+                told, sums = known, {}
+            found = sums.get(len(frame))
+            if found is None:
+                found = sums[len(frame)] = findings(frame, FrameHeaders(frame), known.good)
+            entries.append(frame_cqe(work.index, len(frame), known, *found))
         self._post_many(entries)
 
     def fail_receive(self, index: int, status: CompletionStatus, cqn: int = -1) -> None:
@@ -171,12 +178,11 @@ class FrameCompletions(Completions):
         self.lost()
 
 
-def frame_cqe(index: int, length: int, received: Received) -> bytes:
+def frame_cqe(index: int, length: int, received: Received, found: int, checksum: int) -> bytes:
     """Return the completion entry of a frame of `length` bytes.
 
-    The words of `received` are what is right (`Checked`) with the headers above it, and the sum.
+    `found` is what is right (`Checked`) with the headers above it, `checksum` the sum.
     """
-    found, checksum = received.words or (0, 0)
     return FRAME_CQE.pack(
         received.hash,
         received.hash_type,

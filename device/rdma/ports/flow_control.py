@@ -120,22 +120,27 @@ class FlowControl:
 
     # -- receiving ------------------------------------------------------------------------
 
-    def accept(self, batch: FrameBatch) -> None:
-        """Deliver frames, or hold them while their ring is empty; lost ones are counted."""
-        counters = self._port.tables.counters.rx
+    def accept(self, batch: FrameBatch) -> int:
+        """Deliver frames, or hold them while their ring is empty; lost ones are counted.
+
+        Returns how many were lost.
+        """
+        lost = self._deliver_or_hold(batch)
+        self._port.tables.counters.rx.dropped += lost
+        return lost
+
+    def _deliver_or_hold(self, batch: FrameBatch) -> int:
         qpn = batch.qp.qpn
         if qpn in self._held:
-            counters.dropped += self._held[qpn].batch.append(batch, self._room())
-            return
+            return self._held[qpn].batch.append(batch, self._room())
         before = len(batch)
-        counters.dropped += batch.deliver()
+        lost = batch.deliver()
         if len(batch) < before:
             self._given_up.discard(qpn)
         if not batch:
-            return
+            return lost
         if not self.sends or qpn in self._given_up or len(batch) > self._room():
-            counters.dropped += len(batch)
-            return
+            return lost + len(batch)
         self._held[qpn] = Held(batch)
         if self._timer is None:
             self._asked_since = monotonic()
@@ -143,6 +148,7 @@ class FlowControl:
             self._ask(ASK_QUANTA)
             self._looks = 0
             self._timer = self._bus.call_later(POLL_SECONDS, self._look)
+        return lost
 
     def _room(self) -> int:
         return MAX_HELD - sum(len(held.batch) for held in self._held.values())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
-from bluebridge.device.fabric.messages import Datagram, Frames
+from bluebridge.device.fabric.messages import Datagram, Frames, Train
 from bluebridge.device.frames.frame import FrameHeaders
 from bluebridge.device.frames.rules import Member
 from bluebridge.device.rdma.ports.port import Port
@@ -31,13 +31,17 @@ class Steering(ABC):
 
     @abstractmethod
     def frame(
-        self, port: Port, frame: bytes, headers: FrameHeaders, message: Frames
+        self, port: Port, train: Train, headers: FrameHeaders, message: Frames
     ) -> Sequence[Delivery]:
-        """Return who gets a copy of a frame of `message`, and of those equal to it in all headers.
+        """Return who gets a copy of a train of `message`, whose frames all have these headers.
 
         A frame with a delivery to a queue pair that does not receive counts as dropped, one without
         any delivery as filtered.
         """
+
+    @abstractmethod
+    def miss(self, qpn: int, frames: int) -> None:
+        """Take note that so many frames for a queue pair found no receive as they came."""
 
     @abstractmethod
     def group(self, port: Port, message: Datagram) -> Sequence[Member]:
