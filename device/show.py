@@ -24,7 +24,6 @@ from bluebridge.device.mlx4.ports.interface_counters import InterfaceCounters
 from bluebridge.device.mlx4.ports.port_tables import PortTables
 from bluebridge.device.mlx4.ports.reports import properties, special_base
 from bluebridge.device.mlx4.rings.completion_queues import CompletionQueue
-from bluebridge.device.mlx4.rings.event_queues import EventQueue
 from bluebridge.device.mlx4.rings.send_queue import SendRing
 from bluebridge.device.mlx4.rings.shared_receive_queues import SharedReceiveRing
 from bluebridge.device.mlx4.settings.capabilities import INTERFACE_COUNTERS
@@ -35,6 +34,7 @@ from bluebridge.device.rdma.pairs.queue_pair import QueuePair
 from bluebridge.device.rdma.ports.counters import Direction
 from bluebridge.device.rdma.ports.infiniband_port import InfinibandPort
 from bluebridge.device.rdma.ports.port import Port
+from bluebridge.device.rings.event_ring import EventRing
 from bluebridge.device.rings.receive_ring import ReceiveRing
 
 Row = dict[str, Any]
@@ -118,7 +118,7 @@ def shared_receive_queue_row(number: int, srq: SharedReceiveRing | None) -> Row 
     }  # fmt: skip
 
 
-def event_queue_row(number: int, eq: EventQueue, context: bytes) -> Row:
+def event_queue_row(number: int, eq: EventRing, context: bytes) -> Row:
     """Return the context of an event queue, and the events for which its ring was full."""
     return {
         "eqn": number, "context": context.hex(), "eqe": eq.size, "producer": eq.producer,

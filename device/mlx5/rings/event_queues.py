@@ -1,15 +1,12 @@
-"""Event queues: rings in guest memory whose entries raise MSI-X interrupts.
+"""Event queues as contexts and doorbells of a ConnectX-5 have them.
 
-Rules: Linux `core/eq.c: create_map_eq, mlx5_eq_async_int, mlx5_eq_comp_int`, `core/lib/eq.h`.
+Rules: Linux `core/eq.c: create_map_eq`, `core/lib/eq.h`.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from dataclasses import dataclass, field
 from typing import Final
 
-from bluebridge.device.layout.buslog import What
 from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.mlx5.commands import Status
 from bluebridge.device.layout.mlx5.event_queues import (
@@ -23,63 +20,20 @@ from bluebridge.device.layout.mlx5.event_queues import (
 )
 from bluebridge.device.mlx5.rings.page_lists import PageLists
 from bluebridge.device.mlx5.settings.refused import Refused
-from bluebridge.device.pci.bus import DmaError, HostBus
-from bluebridge.device.rings.queue_buffer import QueueBuffer
+from bluebridge.device.pci.bus import HostBus
+from bluebridge.device.rings.event_ring import MAX_LOG_SIZE, EventRing, EventRings
 
-INDEX_MASK: Final = 0xFFFFFF  # indices run freely in 24 bits
-MAX_LOG_SIZE: Final = 22
 MAX_QUEUES: Final = 64
-MAX_BACKLOG: Final = 1 << 16
-"""Most events of one adapter that wait for room in their rings."""
 EVENT_TYPES: Final = 64
-OWNER_OFFSET: Final = EQE_BYTES - 1
 
 
-@dataclass(slots=True, eq=False)
-class EventQueue:
-    """One event queue; `backlog` holds events that found the ring full."""
-
-    eqn: int
-    buffer: QueueBuffer
-    size: int
-    vector: int
-    context: bytes
-    mask: int
-    """A bit for each type of event that comes here."""
-    armed: bool = False
-    producer: int = 0
-    consumer: int = 0
-    overflowed: bool = False
-    backlog: deque[bytes] = field(default_factory=deque)
-
-    @property
-    def waiting(self) -> int:
-        """The number of events in the ring that software has not consumed."""
-        return (self.producer - self.consumer) & INDEX_MASK
-
-
-class EventQueues:
+class EventQueues(EventRings):
     """The event queues of one adapter, whose MSI-X table has `vectors` entries."""
 
     def __init__(self, bus: HostBus, pages: PageLists, vectors: int) -> None:
-        self._bus = bus
+        super().__init__(bus, EQE_BYTES, 1)
         self._pages = pages
         self._vectors = vectors
-        self._queues: dict[int, EventQueue] = {}
-        self._backlog = 0
-
-    def reset(self) -> None:
-        """Forget all queues."""
-        self._queues.clear()
-        self._backlog = 0
-
-    def numbers(self) -> list[int]:
-        """The numbers of all queues, oldest first."""
-        return list(self._queues)
-
-    def get(self, eqn: int) -> EventQueue | None:
-        """Return the queue `eqn`, or None."""
-        return self._queues.get(eqn)
 
     def create(self, context: bytes, mask: int, pages: bytes) -> int:
         """Make a queue, which is not armed, and return its number.
@@ -98,7 +52,7 @@ class EventQueues:
         shift = EQC.get(context, "log_page_size") + 12
         start = EQC.get(context, "page_offset") * EQE_BYTES
         buffer = self._pages.buffer(pages, shift, EQE_BYTES << log_size, start)
-        self._queues[eqn] = EventQueue(eqn, buffer, 1 << log_size, vector, context, mask)
+        self._queues[eqn] = EventRing(eqn, buffer, 1 << log_size, vector, context, mask)
         return eqn
 
     def query(self, eqn: int) -> bytes:
@@ -112,10 +66,9 @@ class EventQueues:
 
     def destroy(self, eqn: int) -> None:
         """Destroy a queue, to whose ring nothing is written from now on; raises `Refused`."""
-        self._backlog -= len(self._found(eqn).backlog)
-        del self._queues[eqn]
+        self.remove(self._found(eqn))
 
-    def _found(self, eqn: int) -> EventQueue:
+    def _found(self, eqn: int) -> EventRing:
         queue = self._queues.get(eqn)
         if queue is None:
             raise Refused(Status.BAD_RES, f"there is no EQ {eqn:#x}")
@@ -134,7 +87,7 @@ class EventQueues:
         for queue in self._queues.values():
             if queue.mask >> event & 1:
                 taken = True
-                self._post(queue, eqe)
+                self.append(queue, eqe)
         if not taken:
             self._bus.tell(Fact.NO_EQ, event=event)
 
@@ -144,48 +97,16 @@ class EventQueues:
         if queue is None:
             self._bus.tell(Fact.NO_EQ, event=eqe[1], eqn=eqn)
         else:
-            self._post(queue, eqe)
-
-    def _post(self, queue: EventQueue, eqe: bytes | bytearray) -> None:
-        # Nothing overtakes the backlog: software relies on the order of events.
-        if not queue.backlog and queue.waiting < queue.size:
-            self._write(queue, bytearray(eqe))
-            if queue.armed:
-                self._fire(queue)
-        elif self._backlog < MAX_BACKLOG:
-            self._backlog += 1
-            queue.backlog.append(bytes(eqe))
-        elif not queue.overflowed:
-            queue.overflowed = True
-            self._bus.tell(Fact.EQ_FULL, eqn=queue.eqn)
+            self.append(queue, eqe)
 
     def doorbell(self, value: int, *, arm: bool) -> None:
-        """Take a store to an EQ doorbell: the queue's number and its consumer index.
-
-        Events that were posted after the driver's last look at the ring interrupt at once.
-        """
+        """Take a store to an EQ doorbell: the queue's number and its consumer index."""
         queue = self._queues.get(value >> 24)
-        if queue is None:
-            return
-        queue.consumer = value & INDEX_MASK
-        while queue.backlog and queue.waiting < queue.size:
-            self._backlog -= 1
-            self._write(queue, bytearray(queue.backlog.popleft()))
-        queue.overflowed = queue.overflowed and bool(queue.backlog)
-        queue.armed = queue.armed or arm
-        if queue.armed and queue.waiting:
-            self._fire(queue)
+        if queue is not None:
+            self.consume(queue, value, arm)
 
-    def _write(self, queue: EventQueue, eqe: bytearray) -> None:
-        eqe[OWNER_OFFSET] = 1 if queue.producer & queue.size else 0
-        offset = (queue.producer & (queue.size - 1)) * EQE_BYTES
-        try:
-            queue.buffer.write_entry(offset, eqe, What.EQE, queue.eqn)
-        except DmaError as error:
-            self._bus.tell(Fact.EQ_LOST, eqn=queue.eqn, reason=str(error))
-            return
-        queue.producer = (queue.producer + 1) & INDEX_MASK
+    def overflow(self, queue: EventRing) -> None:
+        """Do nothing: software is not told."""
 
-    def _fire(self, queue: EventQueue) -> None:
-        queue.armed = False
-        self._bus.interrupt(queue.vector)
+    def recover(self, queue: EventRing) -> None:
+        """Do nothing: software is not told."""

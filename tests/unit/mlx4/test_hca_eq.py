@@ -67,7 +67,7 @@ def test_a_full_ring_loses_nothing(driver: Driver) -> None:
 def test_the_backlog_of_all_rings_together_is_bounded(
     driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bluebridge.device.mlx4.rings.event_queues.MAX_BACKLOG", 10)
+    monkeypatch.setattr("bluebridge.device.rings.event_ring.MAX_BACKLOG", 10)
     other = driver.create_eq(7, 2, 4)
     for number in range(other.size + 8):
         driver.adapter.eqs.post(7, bytes(4) + number.to_bytes(4, "big") + bytes(24))
@@ -86,7 +86,7 @@ def test_the_backlog_of_all_rings_together_is_bounded(
 def test_a_queue_that_loses_events_is_named_once(
     driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bluebridge.device.mlx4.rings.event_queues.MAX_BACKLOG", 2)
+    monkeypatch.setattr("bluebridge.device.rings.event_ring.MAX_BACKLOG", 2)
     for number in range(driver.comp_eq.size + 5):
         post(driver, number)
     (event,) = driver.events(EventType.EQ_OVERFLOW)
@@ -101,7 +101,7 @@ def test_a_queue_that_loses_events_is_named_once(
 def test_the_queue_of_overflows_tells_of_its_own_when_it_has_room(
     driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bluebridge.device.mlx4.rings.event_queues.MAX_BACKLOG", 2)
+    monkeypatch.setattr("bluebridge.device.rings.event_ring.MAX_BACKLOG", 2)
     for number in range(driver.async_eq.size + 5):
         driver.adapter.eqs.post_numbered(EventType.COMM_EST, number)
     assert driver.events(EventType.EQ_OVERFLOW) == []
