@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from bluebridge.device.layout.mlx5.commands import Opcode
 from bluebridge.device.layout.mlx5.contexts import MKC
 from bluebridge.device.layout.mlx5.objects import (
@@ -37,11 +39,12 @@ def dealloc_domain(adapter: Adapter, data: bytes) -> bytes:
     return b""
 
 
-def create_mkey(adapter: Adapter, data: bytes) -> bytes:
-    """Make a memory key, and return its index."""
+def create_mkey(adapter: Adapter, data: bytes) -> Iterator[bytes]:
+    """Make a memory key in portions, and return its index."""
     context = data[ENTRY : ENTRY + MKC.size]
     translations = CREATE_MKEY.get(data, "translations")
-    return numbered(adapter.objects.keys.create(context, data[LIST:], translations))
+    number = yield from adapter.objects.keys.create(context, data[LIST:], translations)
+    yield numbered(number)
 
 
 def query_mkey(adapter: Adapter, data: bytes) -> bytes:

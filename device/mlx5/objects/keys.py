@@ -5,12 +5,14 @@ Linux `core/mr.c`, `core/en_common.c: mlx5e_create_mkey`, `ib/mr.c: reg_create`.
 
 from __future__ import annotations
 
-from struct import unpack
+from collections.abc import Generator, Iterator
+from struct import unpack_from
 from typing import Final
 
 from bluebridge.device.layout.mlx5.commands import Status
 from bluebridge.device.layout.mlx5.contexts import MKC, AccessMode
 from bluebridge.device.mlx5.numbers import Numbers
+from bluebridge.device.mlx5.settings.capabilities import LOG_MAX_KEYS
 from bluebridge.device.mlx5.settings.refused import Refused
 from bluebridge.device.rdma.memory.region import EVERYTHING, MemoryRegion, Rights, pages_of
 from bluebridge.device.rdma.memory.regions import MemoryRegions
@@ -18,8 +20,11 @@ from bluebridge.device.refusal import Refusal
 
 FIRST_KEY: Final = 2
 """The first index: keys 0x000 to 0x1ff stand for none and for the end of lists."""
-MAX_KEYS: Final = 1 << 20
+MAX_KEYS: Final = (1 << LOG_MAX_KEYS) - FIRST_KEY
+PORTION: Final = 1 << 14
+"""Pages of a list that are read in one turn of the loop: some three milliseconds."""
 PAGE_SHIFTS: Final = range(12, 32)
+ADDRESS_BYTES: Final = 8
 TRANSLATIONS: Final = 2
 """Addresses of pages in 16 bytes of a list."""
 _RIGHTS: Final = {
@@ -52,8 +57,10 @@ class MemoryKeys:
         """Return the contexts of all keys as software gave them, by index."""
         return dict(self._contexts)
 
-    def create(self, context: bytes, listed: bytes, translations: int) -> int:
-        """Make a key (CREATE_MKEY) and return its index.
+    def create(
+        self, context: bytes, listed: bytes, translations: int
+    ) -> Generator[bytes, None, int]:
+        """Make a key (CREATE_MKEY) and return its index; yields between portions of its list.
 
         `listed` is the list of pages, of which `translations` times 16 bytes count. Raises
         `Refused`: BAD_PARAM, LIM_ERR.
@@ -65,7 +72,7 @@ class MemoryKeys:
         try:
             region = _region(index, mode, context)
             if not region.free and mode == AccessMode.MTT:
-                _translate(region, context, listed, translations)
+                yield from _translate(region, listed, translations)
             self.regions.check_room(region)
         except Refused:
             self._numbers.free(index)
@@ -118,11 +125,16 @@ def _region(index: int, mode: int, context: bytes) -> MemoryRegion:
     )
 
 
-def _translate(region: MemoryRegion, context: bytes, listed: bytes, translations: int) -> None:
+def _translate(region: MemoryRegion, listed: bytes, translations: int) -> Iterator[bytes]:
     shift = region.page_shift
     if shift not in PAGE_SHIFTS:
         raise Refused(Status.BAD_PARAM, f"pages of 2**{shift} bytes")
     count = pages_of(region.start, region.length, shift)
-    if count > TRANSLATIONS * translations or 8 * count > len(listed):
+    if count > TRANSLATIONS * translations or ADDRESS_BYTES * count > len(listed):
         raise Refused(Status.BAD_PARAM, f"{count} pages, {TRANSLATIONS * translations} listed")
-    region.set_pages(unpack(f">{count}Q", listed[: 8 * count]), shift)
+    region.set_pages((), shift)
+    for first in range(0, count, PORTION):
+        if first:
+            yield b""
+        some = min(PORTION, count - first)
+        region.add_pages(unpack_from(f">{some}Q", listed, ADDRESS_BYTES * first))

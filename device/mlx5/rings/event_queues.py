@@ -19,11 +19,12 @@ from bluebridge.device.layout.mlx5.event_queues import (
     EventType,
 )
 from bluebridge.device.mlx5.rings.page_lists import PageLists
+from bluebridge.device.mlx5.settings.capabilities import LOG_MAX_EQS
 from bluebridge.device.mlx5.settings.refused import Refused
 from bluebridge.device.pci.bus import HostBus
 from bluebridge.device.rings.event_ring import MAX_LOG_SIZE, EventRing, EventRings
 
-MAX_QUEUES: Final = 64
+MAX_QUEUES: Final = 1 << LOG_MAX_EQS
 EVENT_TYPES: Final = 64
 
 

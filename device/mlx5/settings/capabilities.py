@@ -14,11 +14,17 @@ from bluebridge.device.mlx5.settings.refused import Refused
 CLOCK_KHZ: Final = 1_000_000
 LOG_MAX_EQS: Final = 6
 """There may be 64 event queues; drivers keep 4 of them back."""
+LOG_MAX_KEYS: Final = 18
+"""A key costs the server 700 bytes: at most some 180 MB."""
+LOG_MAX_FLOWS: Final = 17
+"""Most entries of all flow tables, which cost some 100 MB."""
+LOG_MAX_TABLE: Final = 20
+"""Most indices of one flow table."""
 
 _GENERAL: Final = {
     "page_request_disable": 1,
     "log_max_srq_size": 15, "log_max_qp_size": 15, "log_max_qp": 17, "log_max_srq": 16,
-    "log_max_cq_size": 22, "log_max_cq": 16, "log_max_eq_size": 22, "log_max_mkey": 20,
+    "log_max_cq_size": 22, "log_max_cq": 16, "log_max_eq_size": 22, "log_max_mkey": LOG_MAX_KEYS,
     "log_max_eq": LOG_MAX_EQS, "log_max_klm_list_size": 12,
     "log_max_ra_req_qp": 4, "log_max_ra_res_qp": 4,
     # Without it Linux reads counters of ports by MAD_IFC (ib/mad.c: process_pma_cmd).
@@ -59,8 +65,9 @@ _ROCE: Final = {
 # (core/fs_core.c: root_fs).
 _NIC_RECEIVE: Final = {
     "ft_support": 1, "flow_modify_en": 1, "modify_root": 1, "identified_miss_table_mode": 1,
-    "flow_table_modify": 1, "log_max_ft_size": 20, "max_ft_level": 64, "log_max_ft_num": 12,
-    "log_max_destination": 8, "log_max_flow": 20, "field_support": caps.MATCHED_FIELDS,
+    "flow_table_modify": 1, "log_max_ft_size": LOG_MAX_TABLE, "max_ft_level": 64,
+    "log_max_ft_num": 12, "log_max_destination": 8, "log_max_flow": LOG_MAX_FLOWS,
+    "field_support": caps.MATCHED_FIELDS,
 }  # fmt: skip
 
 

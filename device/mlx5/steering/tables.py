@@ -20,16 +20,15 @@ from bluebridge.device.layout.mlx5.steering import (
     TableType,
 )
 from bluebridge.device.mlx5.numbers import Numbers
+from bluebridge.device.mlx5.settings.capabilities import LOG_MAX_FLOWS, LOG_MAX_TABLE
 from bluebridge.device.mlx5.settings.refused import Refused
 
 MAX_TABLES: Final = 1 << 12
-MAX_LOG_TABLE: Final = 20
 MAX_GROUPS: Final = 256
 """Most groups of a table: each is looked at for each frame."""
 MAX_ALL_GROUPS: Final = 1 << 16
 """Most groups of all tables."""
-MAX_ENTRIES = 1 << 17
-"""Most entries of all tables, some 100 MB of the server's memory."""
+MAX_ENTRIES = 1 << LOG_MAX_FLOWS
 MAX_WAYS = 1 << 18
 """Most destinations and counters of all entries."""
 MAX_DESTINATIONS: Final = 256
@@ -194,7 +193,7 @@ class FlowTables:
         """Make a table (CREATE_FLOW_TABLE); returns its number. Raises `Refused`."""
         if kind != TableType.NIC_RX:
             raise Refused(Status.BAD_PARAM, f"flow tables of type {kind} are not offered")
-        if log_size > MAX_LOG_TABLE:
+        if log_size > LOG_MAX_TABLE:
             raise Refused(Status.BAD_PARAM, f"2**{log_size} entries")
         miss = self._miss(miss_action, miss_table)
         number = self._numbers.take()

@@ -16,6 +16,7 @@ from bluebridge.device.layout.mlx5.init_segment import SEND_DOORBELL
 from bluebridge.device.layout.mlx5.objects import RqField
 from bluebridge.device.layout.mlx5.wqe import EthernetFlag, SendOpcode
 from bluebridge.device.layout.net.ethernet import PAUSE, PAUSE_OPCODE
+from bluebridge.device.mlx5.objects.keys import PORTION
 from tests.models.mlx5_node import (
     LOG_CQ,
     LOG_RQ,
@@ -326,6 +327,20 @@ def test_a_key_to_pages_reaches_only_those(pair: Pair) -> None:
     pair.a.send(pair.sq, frame)
     (cqe,) = pair.b.completions(pair.rq)
     assert syndrome_of(cqe) == Syndrome.LOCAL_PROT_ERR
+
+
+def test_a_key_of_many_pages_is_made_in_portions_and_reaches_all(pair: Pair) -> None:
+    """A frame crosses from the last page of one portion into the first one of the next."""
+    page, other = pair.a.memory(4096), pair.a.memory(4096)
+    key, turns = pair.a.make_key([*[page] * PORTION, *[other] * PORTION, page]), pair.a.portions
+    assert turns == 3
+    frame = pair.frame(bytes(range(100)))
+    pair.a.host.poke(page + 4096 - 20, frame[:20])
+    pair.a.host.poke(other, frame[20:])
+    buffer = pair.b.post_receive(pair.rq)
+    pair.a.wqe(pair.sq, ethernet() + pack(">IIQ", len(frame), key, 4096 * PORTION - 20))
+    pair.a.ring(pair.sq)
+    assert received(pair.b, pair.rq, buffer)[1] == frame
 
 
 def test_link_events_tell_of_the_port(pair: Pair) -> None:

@@ -8,12 +8,14 @@ from struct import pack
 import pytest
 
 from bluebridge.device.fabric.local import LocalFabric
+from bluebridge.device.layout.mlx5 import caps
 from bluebridge.device.layout.mlx5.commands import Opcode, Status
 from bluebridge.device.layout.mlx5.contexts import CQC, MKC, RQC, SQC, TIRC, WQ, QueueState
 from bluebridge.device.layout.mlx5.cqe import Syndrome
 from bluebridge.device.layout.mlx5.event_queues import EventType
 from bluebridge.device.layout.mlx5.init_segment import SEND_DOORBELL
 from bluebridge.device.layout.mlx5.objects import CONTEXT, ENTRY, LIST
+from bluebridge.device.layout.mlx5.steering import Action
 from bluebridge.device.layout.mlx5.wqe import INLINE, SendOpcode
 from bluebridge.device.mlx5.commands.table import RULES
 from bluebridge.device.mlx5.rings import page_lists
@@ -113,6 +115,30 @@ def test_keys(node: Mlx5Node, values: dict[str, int], status: Status) -> None:
     data = (bytes(ENTRY) + bytes(MKC.pack(values))).ljust(LIST, b"\0")
     assert node.status(Opcode.CREATE_MKEY, data) == status
     assert node.adapter.objects.counts()["mkey"] == before
+
+
+def test_there_are_as_many_keys_as_capabilities_say(node: Mlx5Node) -> None:
+    most = 1 << caps.GENERAL.get(node.command(Opcode.QUERY_HCA_CAP)[16:], "log_max_mkey")
+    node.adapter.objects.keys._numbers._next = most - 1  # all but one were made
+    assert node.make_key() >> 8 == most - 1
+    context = bytes(ENTRY) + bytes(MKC.pack(length64=1))
+    assert node.status(Opcode.CREATE_MKEY, context.ljust(LIST, b"\0")) is Status.LIM_ERR
+
+
+def test_there_are_as_many_flow_entries_as_capabilities_say(node: Mlx5Node) -> None:
+    group = node.command(Opcode.QUERY_HCA_CAP, op_mod=2 * caps.CapGroup.FLOW_TABLE)[16:]
+    properties = group[caps.NIC_RECEIVE : caps.NIC_RECEIVE + caps.FLOW_PROPERTIES.size]
+    most = 1 << caps.FLOW_PROPERTIES.get(properties, "log_max_flow")
+    table = node.make_table(log_size=4)
+    flows = node.make_group(table, 0, 7)
+    node.adapter.objects.flows._entries = most - 1  # all but one were made
+    found = [
+        node.status(
+            Opcode.SET_FLOW_TABLE_ENTRY, node.entry(table, flows, index, action=Action.DROP)
+        )
+        for index in range(2)
+    ]
+    assert found == [Status.OK, Status.LIM_ERR]
 
 
 def test_a_list_counts_as_far_as_the_command_says(node: Mlx5Node) -> None:
