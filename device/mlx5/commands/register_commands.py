@@ -1,7 +1,7 @@
 """ACCESS_REG: registers by number, with a rule for each that is more than zeros.
 
-A register that has no rule reads as the driver wrote the request, with zeros behind it, and takes
-writes without effect: Linux asks for some whether they are there or not.
+A register that has no rule reads as zeros and takes writes without effect: Linux asks for some
+whether they are there or not.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from bluebridge.device.mlx5.settings.refused import Refused
 MOST_BYTES = 4096
 
 REGISTERS: dict[int, Access] = {**management_registers.REGISTERS, **port_commands.REGISTERS}
-"""Handlers of ACCESS_REG by the register's number; others answer with what they were asked."""
+"""Handlers of ACCESS_REG by the register's number; others answer zeros."""
 
 
 def access_reg(adapter: Adapter, data: bytes) -> bytes:
@@ -27,7 +27,7 @@ def access_reg(adapter: Adapter, data: bytes) -> bytes:
         raise Refused(Status.BAD_PARAM, f"ACCESS_REG with op_mod {kind}")
     wanted = data[ACCESS_REG.size : ACCESS_REG.size + MOST_BYTES]
     access = REGISTERS.get(ACCESS_REG.get(data, "register"))
-    answer = wanted if access is None else access(adapter, wanted, kind == REGISTER_WRITE)
+    answer = b"" if access is None else access(adapter, wanted, kind == REGISTER_WRITE)
     return bytes(ACCESS_REG.size) + answer
 
 

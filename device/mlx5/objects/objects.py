@@ -123,7 +123,9 @@ class Objects:
         self.port.leave()
 
     def _receive(self, port: Port, message: Message | ConnectedPacket) -> int:
-        return self._frames.receive(port, message) if isinstance(message, Frames) else 0
+        if not isinstance(message, Frames):
+            return 0
+        return self._frames.receive(port, self.registers.admitted(message))
 
     def counts(self) -> dict[str, int]:
         """Return how many objects of each kind there are."""

@@ -40,6 +40,7 @@ def ieee_802_3(port: Port, priority: int) -> bytes:
             broadcast_frames_transmitted_ok=sum(tx.broadcast),
             multicast_frames_received_ok=sum(rx.multicast),
             broadcast_frames_received_ok=sum(rx.broadcast),
+            frame_too_long_errors=rx.too_long,
             mac_control_frames_transmitted=pause_tx,
             mac_control_frames_received=pause_rx,
             pause_frames_received=pause_rx,
@@ -77,6 +78,7 @@ def rfc_2819(port: Port, priority: int) -> bytes:
             packets=sum(rx.frames),
             broadcast_packets=sum(rx.broadcast),
             multicast_packets=sum(rx.multicast),
+            oversize_packets=rx.too_long,
         )
     )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from bluebridge.device.fabric.messages import Frames, Train
 from bluebridge.device.layout.fields import Struct
 from bluebridge.device.layout.mlx5.commands import Status
 from bluebridge.device.layout.mlx5.port_registers import (
@@ -26,7 +27,7 @@ from bluebridge.device.layout.mlx5.port_registers import (
 )
 from bluebridge.device.layout.mlx5.registers import RegisterId
 from bluebridge.device.mlx5.ports.counters import GROUPS
-from bluebridge.device.mlx5.ports.vport import DEFAULT_MTU, MAX_MTU
+from bluebridge.device.mlx5.ports.vport import DEFAULT_MTU, FCS_BYTES, MAX_MTU
 from bluebridge.device.mlx5.settings.refused import Refused
 from bluebridge.device.rdma.ports.cable import EEPROM
 from bluebridge.device.rdma.ports.port import Port
@@ -73,6 +74,24 @@ class PortRegisters:
         self._port.flow.sends = self._port.flow.obeys = True
         self.modes = LINK_MODES
         self._fixed = False
+
+    def admitted(self, message: Frames) -> Frames:
+        """Return the message without frames beyond the MTU, which the port drops and counts.
+
+        Frames that come back to the port that sent them have not been on the wire.
+        """
+        longest = self.mtu - FCS_BYTES
+        lengths = (max(map(len, train.frames)) for train in message.trains)
+        if message.own_qpn >= 0 or all(length <= longest for length in lengths):
+            return message
+        trains, lost = [], 0
+        for train in message.trains:
+            fitting = [frame for frame in train.frames if len(frame) <= longest]
+            lost += len(train.frames) - len(fitting)
+            if fitting:
+                trains.append(Train(fitting, train.good))
+        self._port.counters.rx.too_long += lost
+        return Frames(message.address, trains, message.own_qpn, message.mirrored, message.packets)
 
     def access(self, register: int, data: bytes, *, write: bool) -> bytes:
         """Read or write a register; `data` is what software sent, with its selectors.

@@ -131,6 +131,8 @@ class Direction:
         self.multicast = [0] * STAT_CLASSES
         self.broadcast = [0] * STAT_CLASSES
         self.dropped = 0
+        self.too_long = 0
+        """Frames that are longer than the port takes, where an adapter drops those."""
 
     def count(self, frames: Sequence[bytes]) -> None:
         """Count frames to the same address with the same tag, given without FCS."""

@@ -8,15 +8,26 @@ import pytest
 
 from bluebridge.device.fabric.local import LocalFabric
 from bluebridge.device.frames.frame import FrameHeaders, ones_sum
+from bluebridge.device.layout.fields import Struct
 from bluebridge.device.layout.mlx5.commands import Opcode, Status
 from bluebridge.device.layout.mlx5.contexts import QueueState
 from bluebridge.device.layout.mlx5.cqe import CQE, Checked, CqeOpcode, Syndrome
 from bluebridge.device.layout.mlx5.event_queues import EQE, EventType
 from bluebridge.device.layout.mlx5.init_segment import SEND_DOORBELL
 from bluebridge.device.layout.mlx5.objects import RqField
+from bluebridge.device.layout.mlx5.port_registers import (
+    IEEE_802_3,
+    PMTU,
+    PPCNT,
+    RFC_2819,
+    CounterGroup,
+)
+from bluebridge.device.layout.mlx5.registers import RegisterId
 from bluebridge.device.layout.mlx5.wqe import EthernetFlag, SendOpcode
 from bluebridge.device.layout.net.ethernet import PAUSE, PAUSE_OPCODE
 from bluebridge.device.mlx5.objects.keys import PORTION
+from bluebridge.device.mlx5.ports.vport import DEFAULT_MTU, FCS_BYTES
+from bluebridge.device.mlx5.rings.clock import clock
 from tests.models.mlx5_node import (
     LOG_CQ,
     LOG_RQ,
@@ -81,6 +92,16 @@ def test_a_frame_arrives_and_both_sides_have_a_completion(pair: Pair, inline: in
     (sent,) = pair.a.completions(pair.sq)
     assert (opcode_of(sent), CQE.get(sent, "qpn")) == (CqeOpcode.REQUEST, pair.sq.number)
     assert CQE.get(sent, "wqe_opcode") == SendOpcode.SEND
+
+
+def test_both_completions_have_the_time_of_the_frame(pair: Pair) -> None:
+    """Their stamps are the adapter's clock, and a frame leaves before it arrives."""
+    pair.b.post_receive(pair.rq)
+    before = clock()
+    pair.a.send(pair.sq, pair.frame(bytes(100)))
+    after = clock()
+    (sent,), (came,) = pair.a.completions(pair.sq), pair.b.completions(pair.rq)
+    assert before <= CQE.get(sent, "timestamp") <= CQE.get(came, "timestamp") <= after
 
 
 def test_the_rings_go_round(pair: Pair) -> None:
@@ -312,6 +333,28 @@ def test_a_queue_that_started_anew_waits_for_its_doorbell(pair: Pair, paused: bo
     pair.a.ring(pair.sq)
     (cqe,) = pair.a.completions(pair.sq)
     assert CQE.get(cqe, "wqe_counter") == 0
+
+
+def test_a_frame_beyond_the_mtu_is_dropped_and_costs_no_receive(pair: Pair) -> None:
+    """The port counts it as Linux `core/en_stats.c` reads it: rx_oversize_pkts_phy."""
+
+    def counter(group: CounterGroup, layout: Struct, name: str) -> int:
+        data = pair.b.register(RegisterId.PPCNT, bytes(PPCNT.pack(group=group)), write=False)
+        return layout.get(PPCNT.get_raw(data, "counters"), name)
+
+    buffer = pair.b.post_receive(pair.rq)
+    longest = DEFAULT_MTU - FCS_BYTES
+    head = len(pair.frame(b""))
+    pair.a.send(pair.sq, pair.frame(bytes(longest + 1 - head)))
+    assert pair.b.completions(pair.rq) == []
+    assert counter(CounterGroup.RFC_2819, RFC_2819, "oversize_packets") == 1
+    assert counter(CounterGroup.IEEE_802_3, IEEE_802_3, "frame_too_long_errors") == 1
+    pair.a.send(pair.sq, pair.frame(bytes(longest - head)))
+    assert len(received(pair.b, pair.rq, buffer)[1]) == longest
+    pair.b.register(RegisterId.PMTU, bytes(PMTU.pack(port=1, admin=2048)), write=True)
+    buffer = pair.b.post_receive(pair.rq)
+    pair.a.send(pair.sq, pair.frame(bytes(longest + 1 - head)))
+    assert len(received(pair.b, pair.rq, buffer)[1]) == longest + 1
 
 
 def test_a_key_to_pages_reaches_only_those(pair: Pair) -> None:
