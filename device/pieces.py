@@ -81,7 +81,8 @@ def copy(destination: Sequence[memoryview], source: Sequence[memoryview | bytes]
     byte moves when the destination is too short.
     """
     origins = [memoryview(each) for each in source]
-    total, room = size(origins), size(destination)
+    total = sum(origin.nbytes for origin in origins)
+    room = sum(view.nbytes for view in destination)
     if total > room:
         raise ValueError(f"{total} bytes do not fit in {room}")
     left = total

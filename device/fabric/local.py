@@ -231,7 +231,7 @@ class LocalFabric:
         if not targets:
             statistics.lost += _count(message)
             return 0
-        statistics.delivered += _count(message)
+        statistics.delivered += _count(message) if isinstance(message, Frames) else 1
         copies = 0
         for port in targets:
             try:

@@ -59,9 +59,9 @@ def size_of(message: Message) -> tuple[int, int]:
     for already, the answer to a part that others follow.
     """
     if isinstance(message, Request):
-        return _of_request(message)
+        return size_of_request(message)
     if isinstance(message, Response):
-        return _of_response(message)
+        return size_of_response(message)
     if isinstance(message, Datagram):
         extended = _DATAGRAM if message.immediate is None else _DATAGRAM_IMMEDIATE
         return 1, _bytes(message.route, 1, extended, len(message.payload))
@@ -77,7 +77,8 @@ def size_of_packet(route: Route, packet: TransportPacket) -> tuple[int, int]:
     return count, count * _bytes(route, 1, extended, len(packet.payload))
 
 
-def _of_request(message: Request) -> tuple[int, int]:
+def size_of_request(message: Request) -> tuple[int, int]:
+    """Return packets and bytes of a request; see `size_of` for parts that stand for none."""
     op, part = message.op, message.part
     packets, length, extended = message.packets, message.length, 0
     if op >= Op.READ:
@@ -96,7 +97,8 @@ def _of_request(message: Request) -> tuple[int, int]:
     return packets, _bytes(message.route, packets, extended, length)
 
 
-def _of_response(message: Response) -> tuple[int, int]:
+def size_of_response(message: Response) -> tuple[int, int]:
+    """Return packets and bytes of an answer; see `size_of` for parts that stand for none."""
     part, packets = message.part, message.packets
     if not message.read:
         if part is not None and not part.last and not message.syndrome:

@@ -233,7 +233,7 @@ class Adapter:
     def initialise(self, parameters: Parameters) -> None:
         """Take the parameters of an INIT_HCA: numbers name places in tables of these sizes."""
         self.parameters.take(parameters)
-        self.regions.index_bits = parameters.log_mpts
+        self.regions.index_mask = (1 << parameters.log_mpts) - 1
         self.qps.index_bits = parameters.log_qps
 
     def clear(self) -> None:

@@ -3,7 +3,7 @@
 `python -m tests.campaigns.doorbell` prints both for a SEND and an RDMA WRITE of 8 bytes between two
 adapters of the unit tests, the second of its kind; `-v` prints the calls in order. Functions of the
 device count; those of the tests' host, which stands for the server's, do not. A WRITE has no
-completion at its peer: its own one ends it.
+completion at its peer: its own one ends it. The count begins with the write to the register.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from typing import Any
 os.environ["BLUEBRIDGE_PURE"] = "1"
 
 from bluebridge.device.layout.buslog import What
+from bluebridge.device.layout.mlx4 import uar
+from tests.models.hca_driver import UAR_PAGE
 from tests.models.rdma_node import Pair, SendOpcode, data, remote
 
 _DEVICE = "/device/"
@@ -46,6 +48,8 @@ def calls(opcode: SendOpcode, whole: bool = False) -> list[tuple[str, str]]:
             done.append(len(seen))
         note_dma(*values)
 
+    place = UAR_PAGE * uar.PAGE_SIZE + uar.SEND_DOORBELL
+    value = uar.send_doorbell(pair.qa.qpn).to_bytes(4, "big")
     host.note_dma = completes  # type: ignore[method-assign, assignment]
     for _ in range(2):
         pair.post_recv([(rkey, target, _BYTES)])
@@ -53,7 +57,7 @@ def calls(opcode: SendOpcode, whole: bool = False) -> list[tuple[str, str]]:
         seen.clear()
         done.clear()
         sys.setprofile(note)
-        pair.a.doorbell(pair.qa.qpn)
+        pair.a.hca.bar_write(2, place, value)
         sys.setprofile(None)
     return seen if whole else seen[: done[0]]
 

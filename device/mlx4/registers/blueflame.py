@@ -110,7 +110,8 @@ class BlueFlame:
     """The BlueFlame pages of one HCA; each register collects one entry at a time.
 
     Software uses a register under a lock (libmlx4 the first of a page, mlx4_en one for each ring),
-    so stores to several registers may be interleaved, but not those to one.
+    so stores to several registers may be interleaved, but not those to one. `open` are those with
+    an open line or an incomplete entry, by their number counted through all pages.
     """
 
     def __init__(self, bus: HostBus, features: Features, qps: QueuePairs) -> None:
@@ -118,13 +119,13 @@ class BlueFlame:
         self._qps = qps
         self._size = features.blueflame_register
         self._buffer = features.blueflame_buffer
-        self._open: dict[int, _Register] = {}  # by number, counted through all pages
+        self.open: dict[int, _Register] = {}
         self._ticking = False
         self._throttle = Throttle()
 
     def reset(self) -> None:
         """Forget entries that are incomplete."""
-        self._open.clear()
+        self.open.clear()
 
     def write(self, offset: int, data: bytes) -> None:
         """Take a store at `offset` behind the UAR pages."""
@@ -133,9 +134,9 @@ class BlueFlame:
             self.write(offset, data[:room])
             self.write(offset + room, data[room:])
             return
-        register = self._open.get(number)
+        register = self.open.get(number)
         if register is None:
-            register = self._open[number] = _Register(offset // PAGE_SIZE)
+            register = self.open[number] = _Register(offset // PAGE_SIZE)
             self._watch()
         register.idle = False
         for line in register.line.store(offset % PAGE_SIZE, data):
@@ -147,11 +148,9 @@ class BlueFlame:
         With `qpn`, only lines of that queue pair are closed, since others come from other
         processors. `why` goes into the log.
         """
-        if not self._open:
-            return
         each = PAGE_SIZE // self._size
         for number in range(page * each, page * each + each):
-            register = self._open.get(number)
+            register = self.open.get(number)
             if register is not None and qpn in (None, register.qpn()):
                 self._close(number, register, why)
 
@@ -162,7 +161,7 @@ class BlueFlame:
             self._take(register, line)
         elif register.entry is not None:
             self._give_up(register, f"{why} came before its end")
-        self._open.pop(number, None)
+        self.open.pop(number, None)
 
     # -- time ---------------------------------------------------------------------------------
 
@@ -174,11 +173,11 @@ class BlueFlame:
     def _tick(self) -> None:
         """Close registers without a store since the last tick; one timer serves all of them."""
         self._ticking = False
-        for number, register in list(self._open.items()):
+        for number, register in list(self.open.items()):
             if register.idle:
                 self._close(number, register, "a time-out")
             register.idle = True
-        if self._open:
+        if self.open:
             self._watch()
 
     # -- entries ------------------------------------------------------------------------------

@@ -59,8 +59,8 @@ class UserAccessRegion:
     def write(self, offset: int, data: bytes) -> None:
         """Handle a write to BAR2.
 
-        A write is ignored without INIT_HCA, at an offset of a page without a doorbell, and for the
-        queues of another page.
+        A write is ignored without INIT_HCA, at an offset of a page without a doorbell, and for
+        queues that do not exist or are those of another page.
         """
         if not self._parameters.initialised:
             return
@@ -70,8 +70,12 @@ class UserAccessRegion:
         page, register = offset >> PAGE_SHIFT, offset & (PAGE_SIZE - 1)
         value = int.from_bytes(data, "big")
         if register == SEND_DOORBELL and len(data) == 4:
-            self._blueflame.fence(page, "a doorbell", value >> 8)
-            self._send(page, value >> 8)
+            qpn = value >> 8
+            if self._blueflame.open:
+                self._blueflame.fence(page, "a doorbell", qpn)
+            qp = self._qps.get(qpn)
+            if isinstance(qp, HcaPair) and isinstance(qp.sq, SendRing) and qp.uar == page:
+                qp.sq.ring()
         elif CQ_DOORBELL <= register < CQ_DOORBELL + 8:
             self._cq(page, register, value, len(data))
         elif EQ_DOORBELL <= register < EQ_DOORBELL_END and not register & 7 and len(data) == 4:
@@ -80,12 +84,6 @@ class UserAccessRegion:
     def read(self, offset: int) -> None:
         """Handle a read of BAR2, which returns nothing and only pushes stores out before it."""
         self._blueflame.fence(offset % UAR_AREA_SIZE >> PAGE_SHIFT, "a read")
-
-    def _send(self, page: int, qpn: int) -> None:
-        """Walk a ring after its send doorbell, if it exists and `page` is its own."""
-        qp = self._qps.get(qpn)
-        if isinstance(qp, HcaPair) and isinstance(qp.sq, SendRing) and qp.uar == page:
-            qp.sq.ring()
 
     def _cq(self, page: int, register: int, value: int, length: int) -> None:
         """Take the 8-byte CQ doorbell in one piece, or as two halves in ascending order."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from bluebridge.device.fabric.messages import ConnectedPacket, Part, Request, Route
+from bluebridge.device.fabric.messages import Part, Request, Route
 from bluebridge.device.fabric.sizes import size_of_packet
 from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.net.roce import PSN_MASK, BthOpcode, Op
@@ -14,7 +14,7 @@ from bluebridge.device.rdma.connected.receiver import ConnectedReceiver
 from bluebridge.device.rdma.connected.requester import packets_of
 from bluebridge.device.rdma.connected.responder import Answer, Nak, RemoteSide, Responder, cost
 from bluebridge.device.rdma.pairs.queue_pair import QueuePair
-from bluebridge.device.rdma.vocabulary import RECEIVING, SERVICES
+from bluebridge.device.rdma.vocabulary import RECEIVING
 
 BURST: Final = 32
 """Most packets of answers that are made in one turn of the loop."""
@@ -232,20 +232,8 @@ class PacketReceiver(ConnectedReceiver):
             packets = answers_of(responder, self._memory, qp.mtu, max(most, 1))
             left -= max(most, 1)
             if packets:
-                self._leave(packets)
-
-    def _leave(self, packets: list[TransportPacket]) -> None:
-        qp = self._qp
-        burst: list[ConnectedPacket] = []
-        for packet in packets:
-            packet.service = SERVICES[qp.role]
-            count, size = size_of_packet(qp.route, packet)
-            qp.traffic.sent(count, size)
-            if packet.syndrome:
-                qp.diagnostics.refused(packet.syndrome)
-            burst.append(ConnectedPacket(qp.route, qp.remote_qpn, packet, qp.qpn))
-            qp.engine.spend(count * len(packet.payload))
-        qp.port.send_packets(burst)
+                qp.engine.spend(sum((1 + len(each.more)) * len(each.payload) for each in packets))
+                qp.send_packets(packets)
 
     def _answer_more(self) -> None:
         self._scheduled = False

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from bluebridge.device.fabric.messages import ConnectedPacket
 from bluebridge.device.fabric.sizes import size_of_packet
 from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.net.roce import PSN_MASK, BthOpcode, ack_timeout_us
@@ -27,7 +26,6 @@ from bluebridge.device.rdma.vocabulary import (
     FETCH_ADD,
     READ,
     RECEIVING,
-    SERVICES,
     CompletionStatus,
     PairState,
 )
@@ -188,13 +186,7 @@ class PacketSender(ConnectedSender):
             data = b"".join(qp.memory.gather(parts, note=True))
         packets = packets_of(requester, work, data)
         qp.spent += MESSAGE_COST * requester.packets + len(data)
-        burst: list[ConnectedPacket] = []
-        for packet in packets:
-            packet.service = SERVICES[qp.role]
-            count, size = size_of_packet(qp.route, packet)
-            qp.traffic.sent(count, size)
-            burst.append(ConnectedPacket(qp.route, qp.remote_qpn, packet, qp.qpn))
-        qp.port.send_packets(burst)
+        qp.send_packets(packets)
         if self.pacer is not None:
             self.pacer.spend(len(data))
 

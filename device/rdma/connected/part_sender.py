@@ -13,7 +13,7 @@ from typing import Final
 
 from bluebridge.device import pieces
 from bluebridge.device.fabric.messages import Part, Payload, Request, Response
-from bluebridge.device.fabric.sizes import size_of
+from bluebridge.device.fabric.sizes import size_of_request, size_of_response
 from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.net.roce import PSN_MASK, RNR_TIMER_US, Syndrome
 from bluebridge.device.pci.bus import DmaError
@@ -115,7 +115,7 @@ class PartSender(ConnectedSender):
             ahead,
         )
         qp.spent += MESSAGE_COST + PIECE_COST * count + length
-        packets, size = request.on_wire = size_of(request)
+        packets, size = request.on_wire = size_of_request(request)
         qp.traffic.sent(packets, size)
         qp.port.send(request)
         if part is not None and not self._reliable:
@@ -164,7 +164,7 @@ class PartSender(ConnectedSender):
             return
         if qp.state not in (PairState.RTS, PairState.SQD) or not requester.expects(response.psn):
             return
-        packets, size = response.on_wire or size_of(response)
+        packets, size = response.on_wire or size_of_response(response)
         qp.traffic.received(packets, size)
         syndrome, troubles = response.syndrome, requester.troubles
         if syndrome:

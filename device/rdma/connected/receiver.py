@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from bluebridge.device.fabric.messages import Request, Response
-from bluebridge.device.fabric.sizes import size_of
+from bluebridge.device.fabric.sizes import size_of_request, size_of_response
 from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.net.roce import Op, Syndrome
 from bluebridge.device.rdma.connected.remote_memory import RemoteMemory
@@ -92,7 +92,7 @@ class PartReceiver(ConnectedReceiver):
         ):
             return
         responder = self._open()
-        packets, size = request.on_wire or size_of(request)
+        packets, size = request.on_wire or size_of_request(request)
         qp.traffic.received(packets, size)
         if not self._reliable and request.op not in _UNRELIABLE:
             return
@@ -129,7 +129,7 @@ class PartReceiver(ConnectedReceiver):
         if done is not None:
             response.packets, response.part = done.packets, done.part
             response.read = answer.reads
-        packets, size = response.on_wire = size_of(response)
+        packets, size = response.on_wire = size_of_response(response)
         qp.traffic.sent(packets, size)
         qp.port.send(response)
 

@@ -33,10 +33,6 @@ def remote_access(error: Exception) -> Nak:
     return Nak(Syndrome.NAK_REMOTE_ACCESS, AsyncEvent.WQ_ACCESS_ERROR, str(error))
 
 
-def _room_of(work: ReceiveWork) -> int:
-    return sum(sge[2] for sge in work.sges)
-
-
 class RemoteMemory:
     """The memory and receives that one queue pair lets its peer reach.
 
@@ -149,7 +145,7 @@ class RemoteMemory:
         return self._receive is not None
 
     def room(self) -> int:
-        return 0 if self._receive is None else _room_of(self._receive)
+        return 0 if self._receive is None else sum(sge[2] for sge in self._receive.sges)
 
     def place(self, request: Request, offset: int, *, ends: bool) -> None:
         """Check the receive, its memory and the key to invalidate, then copy; raises `Nak`."""
@@ -158,7 +154,7 @@ class RemoteMemory:
             raise invalid("no receive is taken")
         self._receive = None  # whatever fails below completes it
         total = max(offset + length, 0 if part is None else part.total)
-        if total > _room_of(work):
+        if total > sum(sge[2] for sge in work.sges):
             raise self._failed(work, CompletionStatus.LOCAL_LENGTH_ERR, "the message is too long")
         try:
             if part is not None and not offset and part.total:

@@ -187,7 +187,11 @@ class Requester:
         if room <= 0:
             return None
         if fresh:
-            self._begin(work)
+            work.psn = self.next_psn
+            work.packets = packets_of(work.length, limits.mtu)
+            self.next_psn = (work.psn + work.packets) & PSN_MASK
+            self._begun += 1
+            self.reads += work.returns_data
         self._give(work, room)
         return work
 
@@ -212,14 +216,6 @@ class Requester:
             self.pause()
         again = (self.fresh - self.due) & PSN_MASK
         return min(room, again) if again else room
-
-    def _begin(self, work: SendWork) -> None:
-        work.psn = self.next_psn
-        work.packets = packets_of(work.length, self.limits.mtu)
-        self.next_psn = (work.psn + work.packets) & PSN_MASK
-        self._begun += 1
-        if work.returns_data:
-            self.reads += 1
 
     def _give(self, work: SendWork, room: int) -> None:
         limits, index = self.limits, (self.due - work.psn) & PSN_MASK

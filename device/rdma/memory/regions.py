@@ -102,7 +102,7 @@ class MemoryRegions:
     """The regions and windows of one adapter, by the index in the upper 24 bits of their keys.
 
     Software may change the low byte with each use of a key. A face whose table is smaller lets keys
-    alias: `index_bits` says how many bits of the index count. `pd_bits` are the bits of a
+    alias: `index_mask` has the bits of the index that count. `pd_bits` are the bits of a
     protection domain that the adapter compares, and `reserved_lkey` is the key of all guest
     memory, for queue pairs that may use it. Work requests may register up to `most_pages` pages of
     `page_shifts` (logarithms of bytes) at once.
@@ -111,7 +111,7 @@ class MemoryRegions:
     def __init__(
         self, *, reserved_lkey: int, pd_bits: int, page_shifts: range, most_pages: int
     ) -> None:
-        self.index_bits = INDEX_BITS
+        self.index_mask = (1 << INDEX_BITS) - 1
         self._page_shifts = page_shifts
         self._most_pages = most_pages
         self._reserved_lkey = reserved_lkey
@@ -142,7 +142,7 @@ class MemoryRegions:
 
     def index_of(self, key: int) -> int:
         """Return the index that a key names."""
-        return key >> 8 & ((1 << self.index_bits) - 1)
+        return key >> 8 & self.index_mask
 
     def domain_of(self, pd: int) -> int:
         """Return the number that regions in protection domain `pd` have."""
@@ -271,7 +271,7 @@ class MemoryRegions:
         )
 
     def _valid(self, key: int, pd: int) -> MemoryRegion:
-        region = self._regions.get(self.index_of(key))
+        region = self._regions.get(key >> 8 & self.index_mask)
         if region is None or region.key != key:
             raise AccessError(f"key {key:#x} is not valid")
         if region.pd != pd & self._pd_mask:

@@ -95,9 +95,7 @@ def stretch(parts: Sequence[Sge | bytes], offset: int, length: int) -> list[Sge 
 
 
 def _joined(runs: Sequence[Run], more: Sequence[Run]) -> Sequence[Run]:
-    """Return the runs of several elements as one list; those of one element stay as they are."""
-    if not runs:
-        return more
+    """Return the runs of several elements as one list."""
     joined = runs if isinstance(runs, list) else list(runs)
     joined.extend(more)
     return joined
@@ -134,7 +132,7 @@ class LocalMemory:
             else:
                 lkey, address, length = part
                 found = resolve(lkey, address, length, READ, pd, reserved_lkey_ok=reserved)
-                runs = _joined(runs, found)
+                runs = _joined(runs, found) if runs else found
         views = self._bus.views(runs) if runs else ()
         if note:
             note_runs(self._bus, Kind.DMA_READ, runs, views, what, self._qpn)
@@ -166,7 +164,7 @@ class LocalMemory:
             lkey, address, part = sge
             part = min(part, length)
             found = resolve(lkey, address, part, WRITE, pd, reserved_lkey_ok=reserved)
-            runs = _joined(runs, found)
+            runs = _joined(runs, found) if runs else found
             length -= part
         return runs
 

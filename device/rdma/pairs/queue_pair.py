@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
-from bluebridge.device.fabric.messages import Route
+from bluebridge.device.fabric.messages import ConnectedPacket, Route
+from bluebridge.device.fabric.sizes import size_of_packet
+from bluebridge.device.packets.transport import TransportPacket
 from bluebridge.device.pci.bus import HostBus
 from bluebridge.device.rdma.memory.regions import MemoryRegions
 from bluebridge.device.rdma.memory.scatter_gather import LocalMemory
@@ -24,6 +26,7 @@ from bluebridge.device.rdma.ports.port_tables import Path
 from bluebridge.device.rdma.vocabulary import (
     CONNECTED,
     DATAGRAMS,
+    SERVICES,
     AsyncEvent,
     CompletionStatus,
     PairState,
@@ -128,6 +131,18 @@ class QueuePair(ABC):
     def reroute(self) -> None:
         """Recompute the route from the addresses that the port has now."""
         self.route = self.port.connected_route(self.path, self.pkey_index)
+
+    def send_packets(self, packets: Sequence[TransportPacket]) -> None:
+        """Send packets to the connected peer in a burst, and count them."""
+        burst: list[ConnectedPacket] = []
+        for packet in packets:
+            packet.service = SERVICES[self.role]
+            count, size = size_of_packet(self.route, packet)
+            self.traffic.sent(count, size)
+            if packet.syndrome:
+                self.diagnostics.refused(packet.syndrome)
+            burst.append(ConnectedPacket(self.route, self.remote_qpn, packet, self.qpn))
+        self.port.send_packets(burst)
 
     @property
     def receives(self) -> ReceiveQueue | None:
