@@ -32,7 +32,7 @@ from bluebridge.images.apt import NotRemembered
 from bluebridge.images.artefacts import Artefacts
 from bluebridge.images.cache import HOME
 from bluebridge.images.device_build import OBJECTS
-from bluebridge.images.host import Use, as_root, install_words, missing
+from bluebridge.images.host import as_root
 from bluebridge.images.overlay import code_key
 from bluebridge.images.recipes.compiler import CompilerRecipe
 from bluebridge.images.recipes.libvfio_user import LibvfioUserRecipe
@@ -232,9 +232,8 @@ def _notes(told: Manifest, names: Mapping[str, str]) -> Iterator[str]:
     """Yield a line for each part that this machine cannot use."""
     if not _runs_here(told):
         what = f"libvfio-user is linked with {' '.join(told.libc)}, which is newer than this one's"
-        needs = [need for need in missing(Use.HOSTS) if need.purpose == LibvfioUserRecipe.name]
-        mend = f", after `{as_root(*install_words(needs))}`" if needs else ""
-        yield f"{what}; it is built here{mend}"
+        mend = LibvfioUserRecipe.mend()
+        yield f"{what}; it is built here" + (f", after `{mend}`" if mend else "")
     if wanted() and _compiled_device() not in names:
         what = (
             f"compiled modules for Python {told.python}" if told.python else "no compiled modules"

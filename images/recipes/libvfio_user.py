@@ -7,9 +7,10 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+from bluebridge.images import host
 from bluebridge.images.cache import PACKAGE, file_digest
 from bluebridge.images.recipes.recipe import Recipe
-from bluebridge.images.report import run
+from bluebridge.images.report import ImageError, run
 from bluebridge.images.unpack import unpack_tar
 
 REQUEST = ("source", "qemu/trixie")
@@ -42,7 +43,15 @@ class LibvfioUserRecipe(Recipe):
         own = file_digest(SHIM, ADOPT)
         return [self.packages.resolve(REQUEST), own, *(self.libc or platform.libc_ver())]
 
+    @classmethod
+    def mend(cls) -> str:
+        """Return the command that installs what this machine lacks to build it; empty if none."""
+        needs = [need for need in host.missing(host.Use.HOSTS) if need.purpose == cls.name]
+        return host.as_root(*host.install_words(needs)) if needs else ""
+
     def build(self, folder: Path) -> None:
+        if mend := self.mend():
+            raise ImageError("libvfio-user must be built, and there is no compiler for it", mend)
         archives = [path for path in self.packages.fetch(REQUEST) if ".orig.tar" in path.name]
         unpack_tar(archives[0], folder / "source", INSIDE)
         (tree,) = (folder / "source").glob(f"*/{INSIDE}")

@@ -127,6 +127,11 @@ def test_a_library_of_a_later_release_is_noted(
     assert "libvfio-user is linked with glibc 2." in note and "which is newer" in note
     assert "apt-get install -y --no-install-recommends gcc" in note
     assert empty.present("kernel") is not None and empty.present("libvfio-user") is None
+    with pytest.raises(
+        ImageError, match=r"there is no compiler for it; to mend it: .* gcc"
+    ) as told:
+        empty.libvfio_user()
+    assert "\n" not in str(told.value)
 
 
 def test_another_python_is_noted(
