@@ -209,14 +209,19 @@ class Snapshot:
 
     @property
     def _packed(self) -> Path:
-        return self.folder.with_name(f"{self.folder.name}.tgz")
+        return self.folder.with_name(f"{self.folder.name}.tar.zst")
 
     def pack(self, place: Path) -> None:
         """Write the snapshot, compressed, into a folder that is to be a cache elsewhere.
 
         `ensure` unpacks it there. Raises `ImageError`.
         """
-        words = ["--create", "--gzip", "--sparse", f"--file={place / self._packed.name}"]
+        words = [
+            "--create",
+            "--use-compress-program=zstd -3 -T0",
+            "--sparse",
+            f"--file={place / self._packed.name}",
+        ]
         run(["tar", *words, f"--directory={self.folder}", STATE], what="packing the snapshot")
 
     def ensure(self, make: Callable[[Path], None]) -> Path:
@@ -229,7 +234,12 @@ class Snapshot:
             if not self._packed.exists():
                 make(folder / STATE)
                 return
-            words = ["--extract", "--gzip", "--no-same-owner", f"--file={self._packed}"]
+            words = [
+                "--extract",
+                "--use-compress-program=zstd",
+                "--no-same-owner",
+                f"--file={self._packed}",
+            ]
             run(["tar", *words, f"--directory={folder}"], what="unpacking the snapshot")
 
         return self.cache.ensure(self._name, key_of(*self.ingredients), build) / STATE

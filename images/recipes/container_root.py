@@ -14,7 +14,7 @@ from bluebridge.images.unpack import prune, unpack
 REQUEST = (
     *("install", "base-files", "bash", "ca-certificates", "coreutils", "dash", "findutils"),
     *("git", "grep", "gzip", "hostname", "iproute2", "libc-bin", "libjson-c5", "libseccomp2"),
-    *("procps", "python3", "sed", "tar", "util-linux"),
+    *("procps", "python3", "sed", "tar", "util-linux", "zstd"),
 )
 """What the lab and jobs need; git, tar and certificates are for a job's steps."""
 REMOVED = (
