@@ -20,7 +20,7 @@ class NetworkSettings:
     ack_timeout_factor: float = 1.0
     managed: bool = True
     trusting: bool = False
-    fast_rnr: bool = True
+    fast_rnr: bool = False
 
 
 MESSAGES = NetworkSettings()

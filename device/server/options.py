@@ -287,9 +287,9 @@ class ServerOptions:
         read=ack_timeout_factor,
     )
     rnr: str = option(
-        "fast",
-        "a sender that met RNR timer code 0, which means 655.36 ms, tries again every millisecond "
-        "(fast, default) or after that time, as hardware does",
+        "hardware",
+        "a sender that met RNR timer code 0, which means 655.36 ms, tries again after that time "
+        "as hardware does (default), or every millisecond (fast)",
         choices=("fast", "hardware"),
     )
     large_cqes: bool = option(False, "offer completion entries of 64 bytes")

@@ -55,7 +55,7 @@ class PartSender(ConnectedSender):
     `_size` is how many bytes the next part may have, `_since` when the last one left.
     """
 
-    def __init__(self, qp: QueuePair, *, fast_rnr: bool = True) -> None:
+    def __init__(self, qp: QueuePair, *, fast_rnr: bool = False) -> None:
         super().__init__(qp)
         self._fast_rnr = fast_rnr
         self._burst = 0

@@ -27,9 +27,9 @@ WINDOW: Final = 128
 HOLD_SECONDS: Final = 0.001
 """Seconds between offers of a request that met RNR timer code 0.
 
-The code means 655.36 ms, far too long to stand for "no hurry", which is how the RDMA connection
-manager uses it. Such a request is offered again every millisecond, or as often as the port's
-`OFFER_SECONDS` permit, and a retry counts as used only after the 655.36 ms.
+The code means 655.36 ms, and the RDMA connection manager sets it. Where such a request is held, it
+is offered again every millisecond, or as often as the port's `OFFER_SECONDS` permit, and a retry
+counts as used only after the 655.36 ms.
 """
 KEEP: Final = -1.0
 """In place of the seconds of a timer: it runs, or does not, as before."""

@@ -56,7 +56,7 @@ def _parse(
         (ServerOptions(log_limit=4 << 30), ["--log-limit", str(4 << 30)]),
         (ServerOptions(capture=0, large_cqes=True), ["--large-cqes", "--capture", "0"]),
         (ServerOptions(ack_timeout_factor=2.5), ["--ack-timeout-factor", "2.5"]),
-        (ServerOptions(rnr="hardware"), ["--rnr", "hardware"]),
+        (ServerOptions(rnr="fast"), ["--rnr", "fast"]),
         (BridgeOptions(), []),
         (
             BridgeOptions(bar_sizes="ntrdma", window_alias=True),
@@ -254,7 +254,7 @@ def _settings(words: list[str]) -> ServerSettings:
     [
         ("", Features(), NetworkSettings()),
         ("--sm none --link infiniband", Features(), NetworkSettings(managed=False)),
-        ("--rnr hardware", Features(), NetworkSettings(fast_rnr=False)),
+        ("--rnr fast", Features(), NetworkSettings(fast_rnr=True)),
         ("--trusting", Features(), NetworkSettings(trusting=True)),
         ("--wire packets --pro", Features(pro=True), NetworkSettings(packets=True)),
         ("--ports 2 --large-cqes", Features(ports=2, large_cqes=True), NetworkSettings()),
