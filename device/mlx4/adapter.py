@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from bluebridge.device.armed_faults import ArmedFaults
 from bluebridge.device.ethernet.sender import EthernetSender
 from bluebridge.device.fabric.addresses import LinkLayer
 from bluebridge.device.fabric.interface import Fabric
@@ -18,7 +19,6 @@ from bluebridge.device.layout.mlx4.bar0 import MSIX_VECTORS
 from bluebridge.device.layout.mlx4.capabilities import RESERVED_LKEY
 from bluebridge.device.layout.mlx4.commands import Status
 from bluebridge.device.layout.mlx4.contexts import QPC, WORK_RING_UNIT
-from bluebridge.device.mlx4.armed_faults import ArmedFaults
 from bluebridge.device.mlx4.memory.icm import AUXILIARY_PAGES, FIRMWARE_PAGES, Icm, LentPages
 from bluebridge.device.mlx4.memory.protection_table import (
     FAST_PAGES,
@@ -35,6 +35,7 @@ from bluebridge.device.mlx4.registers.doorbells import UserAccessRegion
 from bluebridge.device.mlx4.rings.completion_queues import CompletionQueues
 from bluebridge.device.mlx4.rings.completions import CompletionWriter
 from bluebridge.device.mlx4.rings.event_queues import EventQueues
+from bluebridge.device.mlx4.rings.faulty_entries import FaultyEntries
 from bluebridge.device.mlx4.rings.ring_buffer import RingPages
 from bluebridge.device.mlx4.rings.send_queue import SendRing
 from bluebridge.device.mlx4.rings.shared_receive_queues import SharedReceiveRings
@@ -83,7 +84,7 @@ class Adapter:
         self.auxiliary_pages = LentPages(AUXILIARY_PAGES)
         self.ring_pages = RingPages(bus, self.icm)
         self.counters = InterfaceCounters(INTERFACE_COUNTERS)
-        self.faults = ArmedFaults(bus)
+        self.faults = ArmedFaults(bus, FaultyEntries())
         self.eqs = EventQueues(bus, self.ring_pages, self.parameters, MSIX_VECTORS, self.faults)
         self.cqs = CompletionQueues(bus, self.ring_pages, self.eqs, self.parameters)
         self.srqs = SharedReceiveRings(bus, self.ring_pages, self.eqs, self.parameters)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from bluebridge.device.armed_faults import ArmedFaults
 from bluebridge.device.fabric.interface import Fabric
 from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.mlx4 import bar0
@@ -118,6 +119,11 @@ class Hca:
     def initialised(self) -> bool:
         """Whether INIT_HCA is in force."""
         return self.adapter.parameters.initialised
+
+    @property
+    def faults(self) -> ArmedFaults:
+        """The faults by name that are armed."""
+        return self.adapter.faults
 
     @property
     def failed(self) -> bool:

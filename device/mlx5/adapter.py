@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+from bluebridge.device.armed_faults import ArmedFaults
 from bluebridge.device.fabric.interface import Fabric
 from bluebridge.device.layout.mlx5.init_segment import MSIX_VECTORS
 from bluebridge.device.mlx5.objects.objects import Objects
 from bluebridge.device.mlx5.registers.doorbells import Doorbells
 from bluebridge.device.mlx5.rings.event_queues import EventQueues
+from bluebridge.device.mlx5.rings.faulty_entries import FaultyEntries
 from bluebridge.device.mlx5.rings.page_lists import PageLists
 from bluebridge.device.mlx5.settings.capabilities import Capabilities
 from bluebridge.device.mlx5.settings.config import Config
 from bluebridge.device.pci.bus import HostBus
 from bluebridge.device.rdma.ports.port import Port
+from bluebridge.device.rdma.vocabulary import Role
 
 
 class Stage(IntEnum):
@@ -43,14 +46,21 @@ class Adapter:
         """The version that a driver gave itself (SET_DRIVER_VERSION)."""
         self.capabilities = Capabilities()
         self.pages = PageLists(bus)
-        self.eqs = EventQueues(bus, self.pages, MSIX_VECTORS)
+        self.faults = ArmedFaults(bus, FaultyEntries())
+        self.eqs = EventQueues(bus, self.pages, MSIX_VECTORS, self.faults)
         self.doorbells = Doorbells(self.eqs)
-        self.objects = Objects(bus, fabric, config, self.pages, self.eqs)
+        self.objects = Objects(bus, fabric, config, self.pages, self.eqs, self.faults)
+        self.faults.role_of = self.role_of
         self.doorbells.arm = self.objects.cqs.doorbell
         self.doorbells.ring = self.objects.doorbell
         self.given_pages: set[int] = set()
         """Addresses of pages that a driver lent (MANAGE_PAGES)."""
         self.ports: tuple[Port, ...] = (self.objects.port,)
+
+    def role_of(self, number: int) -> Role | None:
+        """Return the type of a queue with work requests; None if there is none."""
+        queue = self.objects.sqs.get(number) or self.objects.rqs.get(number)
+        return None if queue is None else queue.role
 
     @property
     def initialised(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from bluebridge.device.armed_faults import ArmedFaults
 from bluebridge.device.fabric.interface import Fabric
 from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.mlx5.init_segment import SEGMENT_SIZE, UAR_AREA
@@ -66,6 +67,11 @@ class Hca:
     def ports(self) -> Sequence[Port]:
         """The ports, in the order of their numbers."""
         return self.adapter.ports
+
+    @property
+    def faults(self) -> ArmedFaults:
+        """The faults by name that are armed."""
+        return self.adapter.faults
 
     @property
     def failed(self) -> bool:

@@ -10,6 +10,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Final
 
+from bluebridge.device.armed_faults import ArmedFaults
 from bluebridge.device.layout.buslog import What
 from bluebridge.device.layout.events import Fact
 from bluebridge.device.pci.bus import DmaError, HostBus
@@ -63,8 +64,9 @@ class EventRings(ABC):
     An entry has `entry_bytes`, and its last byte is `owner` in every second lap, otherwise 0.
     """
 
-    def __init__(self, bus: HostBus, entry_bytes: int, owner: int) -> None:
+    def __init__(self, bus: HostBus, faults: ArmedFaults, entry_bytes: int, owner: int) -> None:
         self._bus = bus
+        self._faults = faults
         self._entry_bytes = entry_bytes
         self._owner = owner
         self._queues: dict[int, EventRing] = {}
@@ -97,7 +99,12 @@ class EventRings(ABC):
         self._backlog -= len(queue.backlog)
 
     def append(self, queue: EventRing, eqe: bytes | bytearray) -> None:
-        """Append an event, whose owner byte is set here, and interrupt if armed."""
+        """Append an event, whose owner byte is set here, and interrupt if armed.
+
+        Its type is in the second byte. A fault by name may lose it.
+        """
+        if eqe[1] in self._faults.events and self._faults.loses_event(eqe[1]):
+            return
         # Nothing overtakes the backlog: software relies on the order of events.
         if (queue.backlog or queue.waiting >= queue.size) and not queue.overwrites:
             if self._backlog < MAX_BACKLOG:
@@ -163,6 +170,8 @@ class EventRings(ABC):
                 self.fire(queue)
 
     def fire(self, queue: EventRing) -> None:
-        """Interrupt."""
+        """Interrupt, unless a fault loses it: then the queue stays armed for the next event."""
+        if queue.vector in self._faults.vectors and self._faults.loses_interrupt(queue.vector):
+            return
         queue.armed = queue.always_armed
         self._bus.interrupt(queue.vector)

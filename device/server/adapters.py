@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from bluebridge.device import cards
+from bluebridge.device.armed_faults import ArmedFaults
 from bluebridge.device.fabric.addresses import LinkLayer
 from bluebridge.device.fabric.interface import Fabric
 from bluebridge.device.fabric.settings import NetworkSettings
@@ -65,6 +66,10 @@ class Adapter(Model, Protocol):
     @property
     def ports(self) -> Sequence[Port]:
         """Its ports, in the order of their numbers."""
+
+    @property
+    def faults(self) -> ArmedFaults:
+        """The faults by name that are armed."""
 
     @property
     def failed(self) -> bool:

@@ -11,13 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from bluebridge.device.armed_faults import ArmedFaults
 from bluebridge.device.buslog.writer import EventLog
 from bluebridge.device.dma import engine
 from bluebridge.device.dma.engine import DmaEngine
 from bluebridge.device.layout.ioat import LOG_SUFFIX, MOST_CHANNELS, MSIX_PENDING, MSIX_TABLE
 from bluebridge.device.layout.ntb.models import BarSizes, BridgeModel
-from bluebridge.device.mlx4.armed_faults import ArmedFaults
-from bluebridge.device.mlx4.device import Hca
 from bluebridge.device.ntb.selection import shape_of
 from bluebridge.device.ntb.shape import BridgeLink, Bridging, Shape, identity_of
 from bluebridge.device.pci.config_space import capabilities
@@ -163,7 +162,7 @@ class Bridges:
         for name, bus in self._buses.items():
             own, far = sides.get(name, (None, None))
             hca = hcas.get(name)
-            armed = hca.adapter.faults if isinstance(hca, Hca) else ArmedFaults(bus)
+            armed = ArmedFaults(bus) if hca is None else hca.faults
             engines = self.engines.get(name, ())
             found[name] = GuestBridge(bus, own, far, engines, armed, bool(self._aliases))
         return found

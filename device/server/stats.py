@@ -15,7 +15,6 @@ from dataclasses import dataclass
 
 from bluebridge.device.fabric.faults.stage import FaultRules
 from bluebridge.device.fabric.local import LocalFabric
-from bluebridge.device.mlx4.device import Hca
 from bluebridge.device.pci.loop import EventLoop
 from bluebridge.device.rdma.ports.counters import Trouble
 from bluebridge.device.server.adapters import Adapter
@@ -72,11 +71,7 @@ class Stats:
         ]
 
     def _faults(self) -> Samples:
-        armed = (
-            (name, hca.adapter.faults.taken)
-            for name, hca in self.hcas.items()
-            if isinstance(hca, Hca)
-        )
+        armed = ((name, hca.faults.taken) for name, hca in self.hcas.items())
         return [
             ({"by": "link_rules"}, self.faults.taken),
             *(({"by": "named_faults", "hca": name}, taken) for name, taken in armed),

@@ -11,7 +11,8 @@ import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from bluebridge.device.layout.mlx4.faults import FAULTS, Effect, Layer, NamedFault
+from bluebridge.device.layout.faults import Effect, Layer, NamedFault
+from bluebridge.device.layout.mlx4.faults import FAULTS
 from bluebridge.host_tools.atlas import outcome, stage
 from bluebridge.host_tools.atlas.cell import Cell
 from bluebridge.host_tools.atlas.outcome import Row

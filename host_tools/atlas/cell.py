@@ -12,8 +12,8 @@ from pathlib import Path
 
 from bluebridge.device.buslog.reader import LogReader
 from bluebridge.device.layout.buslog import What
+from bluebridge.device.layout.faults import Effect, NamedFault
 from bluebridge.device.layout.mlx4.contexts import QPC
-from bluebridge.device.layout.mlx4.faults import Effect, NamedFault
 from bluebridge.host_tools.agent import CommandTimedOut
 from bluebridge.host_tools.atlas import outcome
 from bluebridge.host_tools.atlas.outcome import CRASHED, HUNG, NO_QUEUE, Row

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 from dataclasses import dataclass
 
-from bluebridge.device.layout.mlx4.faults import Effect, NamedFault
+from bluebridge.device.layout.faults import Effect, NamedFault
 from bluebridge.host_tools.programs.perftest import VERBS_PORT, listening
 
 SERVER = "10.9.0.2"

@@ -5,8 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 
+from bluebridge.device import cards
 from bluebridge.device.fabric.fault_words import DRIVEN
-from bluebridge.device.layout.mlx4.faults import BY_NAME, FAULTS, FLAG, ONCE, PARAMETERS, Layer
+from bluebridge.device.layout.faults import FLAG, ONCE, PARAMETERS, Layer
+from bluebridge.device.layout.mlx4.faults import BY_NAME, FAULTS
+from bluebridge.device.layout.mlx5 import faults as mlx5
 from bluebridge.host_tools.errors import UsageError
 from bluebridge.host_tools.keeper import guests
 from bluebridge.host_tools.keeper.guests import Guest
@@ -14,6 +17,7 @@ from bluebridge.host_tools.keeper.guests import Guest
 LIST = "list"
 ARMED = "armed"
 CLEAR = "clear"
+_TABLES = {cards.CONNECTX3.name: BY_NAME, cards.CONNECTX5.name: mlx5.BY_NAME}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,7 +27,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "all. "
         "`bluebridge fault GUEST armed` shows those in force, `clear` ends them or one of them. "
         "Without a name the HCA stops and fills its error buffer until it is reset (device-fatal): "
-        "mlx4_core, if it drives the HCA, notices within five seconds, resets it and starts anew."
+        "the kernel's driver, if it has the HCA, notices within five seconds, resets it and starts "
+        "anew."
     )
     parser.add_argument("guest", metavar="GUEST", help=f"the guest, or `{LIST}`")
     parser.add_argument("name", nargs="?", default="", help=f"a fault, `{ARMED}` or `{CLEAR}`")
@@ -62,6 +67,7 @@ def _as_json() -> list[dict[str, object]]:
             "takes": list(fault.takes),
             "meaning": fault.meaning,
             "seen": fault.seen,
+            "cards": [name for name, table in _TABLES.items() if fault.name in table],
         }
         for fault in FAULTS
     ]
@@ -78,6 +84,9 @@ def catalogue() -> list[str]:
                 takes = "".join(f" [--{name}]" for name in fault.takes)
                 lines += [f"  {fault.name}{needs}{takes}", f"      {fault.meaning}"]
                 lines.append(f"      seen as: {fault.seen}")
+                if fault.name in mlx5.BY_NAME:
+                    title, seen = cards.CONNECTX5.title, mlx5.BY_NAME[fault.name].seen
+                    lines.append(f"      by a {title}'s driver: {seen}")
     return lines
 
 

@@ -33,8 +33,9 @@ from bluebridge.device.layout.mlx5.objects import CONTEXT, ENTRY, LIST
 from bluebridge.device.layout.mlx5.port_registers import PAOS, PortAdmin
 from bluebridge.device.layout.mlx5.registers import RegisterId
 from bluebridge.device.layout.mlx5.wqe import BLOCK_BYTES, CTRL, INVALID_LKEY, SendOpcode
-from bluebridge.device.mlx5.adapter import Adapter, Stage
+from bluebridge.device.mlx5.adapter import Stage
 from bluebridge.device.mlx5.commands.table import RULES
+from bluebridge.device.mlx5.device import Hca
 from bluebridge.device.mlx5.settings.config import Config
 from bluebridge.device.mlx5.settings.refused import Refused
 from tests.models.fake_host import FakeHost
@@ -73,7 +74,8 @@ class Mlx5Node:
         self.mac = mac_of(number)
         self.host = host or FakeHost(f"n{number}", size=8 << 20)
         self.fabric = fabric or LocalFabric()
-        self.adapter = Adapter(self.host, self.fabric, Config(f"n{number}", self.mac))
+        self.hca = Hca(self.host, [self.fabric], Config(f"n{number}", self.mac))
+        self.adapter = self.hca.adapter
         self.adapter.stage = Stage.INITIALISED
         self.portions = 0
         """Turns of the loop that the last command took."""

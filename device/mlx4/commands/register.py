@@ -17,6 +17,7 @@ from typing import Final
 
 from bluebridge.device.layout.buslog import What
 from bluebridge.device.layout.events import Fact
+from bluebridge.device.layout.faults import Effect
 from bluebridge.device.layout.mlx4.bar0 import (
     CATAS,
     CATAS_CODE_INJECTED,
@@ -30,9 +31,7 @@ from bluebridge.device.layout.mlx4.bar0 import (
 )
 from bluebridge.device.layout.mlx4.commands import MAILBOX_SIZE, Status, name_of
 from bluebridge.device.layout.mlx4.eqe import CMD_EQE, DATA_OFFSET, EventType
-from bluebridge.device.layout.mlx4.faults import Effect
 from bluebridge.device.mlx4.adapter import Adapter
-from bluebridge.device.mlx4.armed_faults import reason_of
 from bluebridge.device.mlx4.commands import (
     firmware_commands,
     mad_commands,
@@ -147,11 +146,11 @@ class CommandRegister:
     def _begin(self, execution: Execution) -> None:
         """Carry out a command, unless it meets an armed fault."""
         faults, command = self._adapter.faults, execution.command
-        fault = faults.command(command.opcode)
+        fault = faults.command(command.opcode, name_of)
         if fault is None:
             self._carry_on(execution)
         elif fault.effect is Effect.COMMAND_FAILS:
-            self._end(execution, *reason_of(fault), command.out_param)
+            self._end(execution, Status(fault.status), fault.reason, command.out_param)
         elif fault.effect is Effect.COMMAND_WRONG:
             execution.change = fault.change
             self._carry_on(execution)

@@ -7,6 +7,7 @@ from struct import Struct
 from time import monotonic_ns
 from typing import Final
 
+from bluebridge.device.armed_faults import ArmedFaults
 from bluebridge.device.fabric.addresses import LinkLayer
 from bluebridge.device.fabric.messages import Datagram
 from bluebridge.device.frames.receiving import IS_IPV4, IS_IPV6, L4_GOOD, TAG_SIZE, findings
@@ -14,7 +15,6 @@ from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.mlx4.cqe import GRH_PRESENT, IS_SEND_BIT, L4_CHECKED, OPCODE_ERROR
 from bluebridge.device.layout.net.ethernet import HEADER_SIZE, NO_VLAN
 from bluebridge.device.layout.net.roce import GRH_SIZE, Op
-from bluebridge.device.mlx4.armed_faults import ArmedFaults
 from bluebridge.device.mlx4.rings.clock import stamped
 from bluebridge.device.mlx4.rings.completion_queues import CompletionQueues
 from bluebridge.device.mlx4.rings.event_queues import EventQueues

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from bluebridge.device.armed_faults import ArmedFaults
 from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.mlx4.commands import Status
 from bluebridge.device.layout.mlx4.contexts import (
@@ -19,7 +20,6 @@ from bluebridge.device.layout.mlx4.contexts import (
 )
 from bluebridge.device.layout.mlx4.eqe import DATA_OFFSET, DATA_SIZE, EQE_SIZE, EventType
 from bluebridge.device.layout.mlx4.uar import EQ_ARM
-from bluebridge.device.mlx4.armed_faults import ArmedFaults
 from bluebridge.device.mlx4.rings.ring_buffer import RingPages
 from bluebridge.device.mlx4.settings.parameters import CommandError, Parameters
 from bluebridge.device.pci.bus import HostBus
@@ -43,11 +43,10 @@ class EventQueues(EventRings):
         vectors: int,
         faults: ArmedFaults,
     ) -> None:
-        super().__init__(bus, EQE_SIZE, OWNER_HARDWARE)
+        super().__init__(bus, faults, EQE_SIZE, OWNER_HARDWARE)
         self._pages = pages
         self._parameters = parameters
         self._vectors = vectors
-        self._faults = faults
         self._map: dict[int, int] = {}
 
     def reset(self) -> None:
@@ -139,8 +138,6 @@ class EventQueues(EventRings):
         if queue is None:
             self._bus.tell(Fact.NO_EQ, event=eqe[1], eqn=eqn)
             return
-        if eqe[1] in self._faults.events and self._faults.loses_event(eqe[1]):
-            return
         self.append(queue, eqe)
 
     def doorbell(self, eqn: int, value: int) -> None:
@@ -158,9 +155,3 @@ class EventQueues(EventRings):
         """Tell it in this very queue, which had no room for that until now."""
         if self._map.get(EventType.EQ_OVERFLOW) == queue.eqn:
             self.post_numbered(EventType.EQ_OVERFLOW, queue.eqn)
-
-    def fire(self, queue: EventRing) -> None:
-        """Interrupt, unless a fault loses it: then the queue stays armed for the next event."""
-        if queue.vector in self._faults.vectors and self._faults.loses_interrupt(queue.vector):
-            return
-        super().fire(queue)

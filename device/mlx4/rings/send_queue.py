@@ -6,10 +6,10 @@ from enum import Enum
 from struct import Struct
 from typing import Final
 
+from bluebridge.device.armed_faults import ArmedFaults
 from bluebridge.device.layout.buslog import What
 from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.mlx4.wqe import DS_MASK
-from bluebridge.device.mlx4.armed_faults import ArmedFaults
 from bluebridge.device.mlx4.rings.work_requests import EntryReader, slots_of
 from bluebridge.device.pci.bus import DmaError, HostBus
 from bluebridge.device.rdma.pairs.costs import COST_LIMIT

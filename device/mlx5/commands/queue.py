@@ -21,8 +21,10 @@ from time import perf_counter_ns
 from typing import Final
 from zlib import crc32
 
+from bluebridge.device.armed_faults import ArmedFault
 from bluebridge.device.layout.buslog import What
 from bluebridge.device.layout.events import Fact
+from bluebridge.device.layout.faults import Effect
 from bluebridge.device.layout.mlx5.caps import group_name
 from bluebridge.device.layout.mlx5.commands import (
     BLOCK_BYTES,
@@ -85,6 +87,8 @@ class Execution:
     begin: int
     events: bool
     """Whether an event queue took events of commands before this one began."""
+    fault: ArmedFault | None = None
+    """The fault that lets it fail."""
     data: bytes = b""
 
 
@@ -112,12 +116,14 @@ class CommandQueue:
         self._waiting: deque[int] = deque()
         self._running: Iterator[None] | None = None
         self._due = False
+        self._late: set[int] = set()  # slots whose command met its fault and may run now
         self.address = 0
         """Of the first entry; 0 until software gave one."""
 
     def reset(self) -> None:
         """Forget the queue, and commands that were not carried out."""
         self._waiting.clear()
+        self._late = set()
         self._running = None
         self.address = 0
 
@@ -163,8 +169,12 @@ class CommandQueue:
         if not ENTRY.get(entry, "owner"):
             self._bus.tell(Fact.COMMAND_LOST, slot=slot, reason="the entry is software's")
             return
+        fault = self._fault_of(slot, INPUT.get(ENTRY.get_raw(entry, "input"), "opcode"))
+        if fault is not None and fault.effect is not Effect.COMMAND_FAILS:
+            self._postpone(slot, fault)
+            return
         events = self._adapter.eqs.takes(EventType.COMMAND)
-        execution = Execution(slot, entry, perf_counter_ns(), events)
+        execution = Execution(slot, entry, perf_counter_ns(), events, fault)
         output = b""
         try:
             yield from self._take_input(execution)
@@ -180,8 +190,33 @@ class CommandQueue:
         if execution.events and self._adapter.eqs.takes(EventType.COMMAND):
             self._adapter.eqs.post_async(EventType.COMMAND, (1 << slot).to_bytes(4, "big"))
 
+    def _fault_of(self, slot: int, opcode: int) -> ArmedFault | None:
+        """Return the fault that a command meets, but for one that met it before."""
+        if slot in self._late:
+            self._late.remove(slot)
+            return None
+        return self._adapter.faults.command(opcode, name_of)
+
+    def _postpone(self, slot: int, fault: ArmedFault) -> None:
+        """Leave a command in its entry for a time, or until its fault is cleared."""
+        late, bus = self._late, self._bus
+
+        def again() -> None:
+            if self._late is late and slot not in late:  # else the queue is another one
+                late.add(slot)
+                self.ring(1 << slot)
+
+        if fault.effect is Effect.COMMAND_LATE:
+            bus.call_later(fault.seconds, again)
+        else:
+            self._adapter.faults.keep(fault, again)
+
     def _attempt(self, execution: Execution) -> Generator[None, None, Outcome]:
         """Do what a command says, in portions, and return how it ended."""
+        fault = execution.fault
+        if fault is not None:
+            status = Status(fault.status)
+            return Outcome(status=status, reason=fault.reason, syndrome=syndrome_of(fault.reason))
         try:
             result = self._begin(execution.data)
             if isinstance(result, bytes):

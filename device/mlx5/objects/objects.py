@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final, TypeVar
 
+from bluebridge.device.armed_faults import ArmedFaults
 from bluebridge.device.ethernet.receiver import FrameReceiver
 from bluebridge.device.fabric.interface import Fabric
 from bluebridge.device.fabric.messages import ConnectedPacket, Frames, Message
@@ -61,7 +62,13 @@ class Objects:
     """
 
     def __init__(
-        self, bus: HostBus, fabric: Fabric, config: Config, pages: PageLists, eqs: EventQueues
+        self,
+        bus: HostBus,
+        fabric: Fabric,
+        config: Config,
+        pages: PageLists,
+        eqs: EventQueues,
+        faults: ArmedFaults,
     ) -> None:
         sources = UnicastAddresses(config.mac)
         self.port = Port(1, fabric, config.mac, bus, LinkEvents(eqs), sources)
@@ -78,7 +85,7 @@ class Objects:
         )
         self.keys = MemoryKeys(regions)
         self.cqs = CompletionQueues(bus, pages, eqs)
-        self._around = Surroundings(bus, pages, regions, self.cqs, eqs, self.port)
+        self._around = Surroundings(bus, pages, regions, self.cqs, eqs, self.port, faults)
         self._queue_numbers = Numbers("SQ or RQ", FIRST_QUEUE, MAX_QUEUES)
         self.sqs: dict[int, SendQueueObject] = {}
         self.rqs: dict[int, ReceiveQueueObject] = {}

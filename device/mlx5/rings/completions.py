@@ -7,11 +7,12 @@ from struct import Struct
 from time import monotonic_ns
 from typing import Final
 
+from bluebridge.device.armed_faults import ArmedFaults
 from bluebridge.device.fabric.addresses import LinkLayer
 from bluebridge.device.fabric.messages import Datagram
 from bluebridge.device.frames.frame import FrameHeaders
 from bluebridge.device.layout.events import Fact
-from bluebridge.device.layout.mlx5.cqe import CqeOpcode, Syndrome
+from bluebridge.device.layout.mlx5.cqe import CQE, CqeOpcode, Syndrome
 from bluebridge.device.layout.mlx5.event_queues import DATA_BYTES, DATA_OFFSET, QUEUE_EQE, EventType
 from bluebridge.device.layout.net.roce import Op
 from bluebridge.device.mlx5.rings.completion_queues import CompletionQueues
@@ -31,6 +32,7 @@ _REQUEST: Final = CqeOpcode.REQUEST << 4
 _FRAME: Final = CqeOpcode.RESPONSE_SEND << 4
 _REQUEST_ERROR: Final = CqeOpcode.REQUEST_ERROR << 4
 _RESPONSE_ERROR: Final = CqeOpcode.RESPONSE_ERROR << 4
+_ERRORS: Final = (CqeOpcode.REQUEST_ERROR, CqeOpcode.RESPONSE_ERROR)
 _SYNDROMES: Final = {status: int(Syndrome[status.name]) for status in CompletionStatus}
 _EVENTS: Final = {
     AsyncEvent.COMM_EST: EventType.COMMUNICATION_ESTABLISHED,
@@ -59,7 +61,9 @@ class FrameCompletions(Completions):
         number: int,
         cqn: int,
         kind: int,
+        faults: ArmedFaults,
     ) -> None:
+        self._faults = faults
         self._bus = bus
         self._cqs = cqs
         self._eqs = eqs
@@ -150,20 +154,46 @@ class FrameCompletions(Completions):
 
     def _post(self, cqe: bytes) -> None:
         """Write the entry of an error."""
-        queue = self._cqs.get(self._cqn)
-        if queue is None:
-            self._bus.tell(Fact.NO_CQ, qpn=self._number, cqn=self._cqn)
-            return
-        queue.post(cqe, error=True)
-        if queue.broken:
-            self._lose()
+        if self._faults.completions and self._faults.has_completion(self._number):
+            self._post_faulty(cqe)
+        else:
+            self._write([cqe], error=True)
 
     def _post_many(self, entries: list[bytes]) -> None:
+        if self._faults.completions and self._faults.has_completion(self._number):
+            for entry in entries:
+                self._post_faulty(entry)
+        else:
+            self._write(entries)
+
+    def _post_faulty(self, cqe: bytes) -> None:
+        """Write what the armed faults make of an entry, now and later."""
+        for seconds, entry in self._faults.completion(self._number, cqe):
+            if seconds:
+                self._write_later(seconds, entry)
+            else:
+                self._write([entry], error=CQE.get(entry, "opcode") in _ERRORS)
+
+    def _write_later(self, seconds: float, cqe: bytes) -> None:
+        """Write an entry then, unless the queue is gone: drivers know no other number."""
+        queue = self._cqs.get(self._cqn)
+
+        def write() -> None:
+            alive = self._faults.role_of(self._number) is not None
+            if alive and self._cqs.get(self._cqn) is queue:
+                self._write([cqe])
+
+        self._bus.call_later(seconds, write)
+
+    def _write(self, entries: list[bytes], *, error: bool = False) -> None:
         queue = self._cqs.get(self._cqn)
         if queue is None:
             self._bus.tell(Fact.NO_CQ, qpn=self._number, cqn=self._cqn)
             return
-        queue.post_many(entries)
+        if error:
+            queue.post(entries[0], error=True)
+        else:
+            queue.post_many(entries)
         if queue.broken:
             self._lose()
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from bluebridge.device.armed_faults import ArmedFaults
 from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.mlx5.commands import Status
 from bluebridge.device.layout.mlx5.event_queues import (
@@ -31,8 +32,8 @@ EVENT_TYPES: Final = 64
 class EventQueues(EventRings):
     """The event queues of one adapter, whose MSI-X table has `vectors` entries."""
 
-    def __init__(self, bus: HostBus, pages: PageLists, vectors: int) -> None:
-        super().__init__(bus, EQE_BYTES, 1)
+    def __init__(self, bus: HostBus, pages: PageLists, vectors: int, faults: ArmedFaults) -> None:
+        super().__init__(bus, faults, EQE_BYTES, 1)
         self._pages = pages
         self._vectors = vectors
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from bluebridge.device.armed_faults import ArmedFaults
 from bluebridge.device.ethernet.sender import EthernetSender
 from bluebridge.device.layout.mlx5.commands import Status
 from bluebridge.device.layout.mlx5.contexts import (
@@ -86,8 +87,10 @@ class Surroundings:
         cqs: CompletionQueues,
         eqs: EventQueues,
         port: Port,
+        faults: ArmedFaults,
     ) -> None:
         self.bus = bus
+        self.faults = faults
         self.pages = pages
         self.regions = regions
         self.cqs = cqs
@@ -103,7 +106,9 @@ class FrameQueue(QueuePair):
         self.context = bytearray(context)
         self.cqn = (SQC if kind == SQ_EVENT else RQC).get(context, "cqn")
         pd = WQ.get(context, "pd", WQ_OFFSET)
-        completions = FrameCompletions(around.bus, around.cqs, around.eqs, number, self.cqn, kind)
+        completions = FrameCompletions(
+            around.bus, around.cqs, around.eqs, number, self.cqn, kind, around.faults
+        )
         super().__init__(
             number,
             Role.ETHERNET,
@@ -169,7 +174,7 @@ class SendQueueObject(FrameQueue):
         self.engine = EthernetSender(self, MAX_FRAME, comes_back)
         record = WQ.get(context, "doorbell_record", WQ_OFFSET) & ~7
         log_size = WQ.get(context, "log_size", WQ_OFFSET)
-        self.ring = SendRing(around.bus, self, self.engine, buffer, log_size, record)
+        self.ring = SendRing(around.bus, self, self.engine, buffer, log_size, record, around.faults)
         self.sq = self.ring
 
     def query(self) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import Final
 
+from bluebridge.device.armed_faults import ArmedFaults
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.mlx5.wqe import BLOCK_BYTES, DS_MASK, SEGMENT_BYTES
@@ -42,7 +43,11 @@ class SendRing(SendQueue):
         buffer: QueueBuffer,
         log_size: int,
         record: int,
+        faults: ArmedFaults,
     ) -> None:
+        self._faults = faults
+        self.deaf = False
+        """Whether a fault by name lets it ignore its doorbells."""
         self._bus = bus
         self._owner = owner
         self._engine = engine
@@ -76,7 +81,7 @@ class SendRing(SendQueue):
         Before it the record may still be that of the time before a reset: Linux starts its counter
         anew without a look at it (`en_main.c: mlx5e_reset_txqsq_cc_pc`).
         """
-        if self._running or self._scheduled or not self._rung:
+        if self._running or self._scheduled or self.deaf or not self._rung:
             return
         self._running = True
         try:
@@ -174,6 +179,10 @@ class SendRing(SendQueue):
             if raw[7] & DS_MASK != segments:
                 raise WorkError("the entry changed while it was read")
             work = read_frame(raw, index)
+            if self._faults.requests and (
+                reason := self._faults.refusal(self._owner.qpn, work.operation)
+            ):
+                raise WorkError(reason)
         except WorkError as error:
             self._engine.refuse(index, error)
         else:

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from bluebridge.device.layout.mlx4.faults import BY_NAME, FAULTS, Effect, Layer
+from bluebridge.device.layout.faults import Effect, Layer
+from bluebridge.device.layout.mlx4.faults import BY_NAME, FAULTS
 from bluebridge.host_tools import cli
 from bluebridge.host_tools.atlas import atlas_command, cell, outcome, programs
 from bluebridge.host_tools.atlas.outcome import Row

@@ -6,11 +6,12 @@ import pytest
 
 from bluebridge.device.buslog.writer import EventLog
 from bluebridge.device.fabric.faults.stage import FaultRules
+from bluebridge.device.layout.faults import Effect
 from bluebridge.device.layout.mlx4.capabilities import QUERY_DEV_CAP
 from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.device.layout.mlx4.cqe import CompletionStatus
 from bluebridge.device.layout.mlx4.eqe import PORT_ACTIVE, PORT_DOWN, EventType
-from bluebridge.device.layout.mlx4.faults import BY_NAME, FAULTS, Effect
+from bluebridge.device.layout.mlx4.faults import BY_NAME, FAULTS
 from bluebridge.device.layout.net.roce import NO_GID
 from bluebridge.device.pci.bus import DmaError, Presence
 from bluebridge.device.pci.memory import PAGE_BYTES, GuestMemory

@@ -7,6 +7,7 @@ import pytest
 from bluebridge.device.buslog.writer import EventLog
 from bluebridge.device.fabric.faults.stage import FaultRules
 from bluebridge.device.layout.events import Fact
+from bluebridge.device.layout.faults import ONCE, PARAMETERS, Effect
 from bluebridge.device.layout.mlx4 import bar0
 from bluebridge.device.layout.mlx4.commands import Opcode, Status
 from bluebridge.device.layout.mlx4.cqe import CompletionStatus
@@ -18,7 +19,7 @@ from bluebridge.device.layout.mlx4.eqe import (
     PORT_MNG_EQE,
     EventType,
 )
-from bluebridge.device.layout.mlx4.faults import BY_NAME, FAULTS, ONCE, PARAMETERS, Effect
+from bluebridge.device.layout.mlx4.faults import BY_NAME, FAULTS
 from bluebridge.device.server.control import ControlCommands
 from tests.models.hca_driver import COMP_EQN, Driver
 from tests.models.rdma_node import Pair, SendOpcode

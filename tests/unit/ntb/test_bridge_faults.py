@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from bluebridge.device.armed_faults import ArmedFaults
 from bluebridge.device.buslog.writer import EventLog
 from bluebridge.device.fabric.faults.stage import FaultRules
 from bluebridge.device.layout.ioat import ChannelError, State
-from bluebridge.device.mlx4.armed_faults import ArmedFaults
 from bluebridge.device.server.control import ControlCommands
 from bluebridge.device.server.named_faults import GuestBridge
 from tests.models.ntb_pair import SIZE, WINDOW0, Guest, Pair

@@ -1,19 +1,13 @@
-"""Faults by name that are armed on one HCA, and what they do to its commands and completions."""
+"""Faults by name that are armed on one HCA of any card, and which of its work they take."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from struct import Struct
-from typing import Final
+from typing import Final, Protocol
 
-from bluebridge.device.layout import ibverbs
 from bluebridge.device.layout.events import Fact
-from bluebridge.device.layout.mlx4.commands import Opcode, Status
-from bluebridge.device.layout.mlx4.cqe import IS_SEND_BIT, OPCODE_ERROR, OPCODE_MASK, RecvOpcode
-from bluebridge.device.layout.mlx4.faults import NO_LIMIT, Effect
-from bluebridge.device.layout.mlx4.wqe import SendOpcode
-from bluebridge.device.mlx4.words import SEND_OPCODES
+from bluebridge.device.layout.faults import NO_LIMIT, Effect
 from bluebridge.device.pci.bus import HostBus
 from bluebridge.device.rdma.vocabulary import Role
 
@@ -30,24 +24,27 @@ ANY: Final = -1
 """The target of a fault that is about more than one queue pair."""
 MOST_KEPT: Final = 256
 FOREIGN_QPN: Final = 0xFFFFFE
-_QPN: Final = 0xFFFFFF
-_IS_SEND: Final = int(IS_SEND_BIT)
-_ERROR: Final = Struct(">4s20x2sBB3xB")
-_OPCODE: Final = int(OPCODE_MASK)
-_SENT: Final = {int(code): ibverbs.operation(code.name) for code in SendOpcode}
-"""The name of an operation by the opcode of a completed send."""
-_RECEIVED: Final = {
-    int(code): (
-        ibverbs.RECEIVE_WRITE if code is RecvOpcode.RDMA_WRITE_WITH_IMM else ibverbs.RECEIVE
-    )
-    for code in RecvOpcode
-}
-_POSTED: Final = tuple(_SENT[code] for code in SEND_OPCODES)
-"""The name of an operation by its number in `rdma.vocabulary`."""
+"""A number that no queue pair has."""
 
 
 def _nothing() -> None:
     """Do nothing: most faults end without."""
+
+
+class Entries(Protocol):
+    """The form of a card's completion entries, which faults change."""
+
+    def operation(self, cqe: bytes) -> str:
+        """Return the name in verbs of the operation that is complete; empty for a failed one."""
+
+    def posted(self, operation: int) -> str:
+        """Return the name in verbs of an operation of engines (`rdma.vocabulary`)."""
+
+    def foreign(self, cqe: bytes) -> bytes:
+        """Return the entry as one of `FOREIGN_QPN`."""
+
+    def failed(self, cqe: bytes, status: int, vendor: int) -> bytes:
+        """Return the entry as one in error with these syndromes."""
 
 
 @dataclass(slots=True, eq=False)
@@ -81,6 +78,11 @@ class ArmedFault:
     undo: Callable[[], None] = _nothing
     look: Callable[[], None] = _nothing
 
+    @property
+    def reason(self) -> str:
+        """Why a command or work request that meets the fault ends as it does."""
+        return f"fault {self.number}, {self.name}"
+
     def about(self) -> str:
         """Return what the fault is about in words."""
         pairs = f"queue pairs of {', '.join(sorted(self.roles))}" if self.roles else "queue pairs"
@@ -106,8 +108,10 @@ class ArmedFaults:
     of more than one queue pair are under `ANY`.
     """
 
-    def __init__(self, bus: HostBus) -> None:
+    def __init__(self, bus: HostBus, entries: Entries | None = None) -> None:
+        """`entries` is None for a guest without an HCA."""
         self._bus = bus
+        self._entries = entries
         self._faults: list[ArmedFault] = []
         self._waiting: list[tuple[ArmedFault, Callable[[], None]]] = []
         self._last = 0
@@ -151,10 +155,10 @@ class ArmedFaults:
         for action in (*due, *(fault.undo for fault in faults)):
             action()
 
-    def command(self, opcode: int) -> ArmedFault | None:
-        """Return the fault that a command meets, None for most."""
+    def command(self, opcode: int, name: Callable[[int], str]) -> ArmedFault | None:
+        """Return the fault that a command meets, None for most; `name` names its opcode."""
         waiting = self._commands.get(opcode)
-        return self._taking(waiting, Opcode(opcode).name) if waiting else None
+        return self._taking(waiting, name(opcode)) if waiting else None
 
     def keep(self, fault: ArmedFault, action: Callable[[], None]) -> None:
         """Keep what carries a command out until its fault is cleared; the oldest are forgotten."""
@@ -175,15 +179,15 @@ class ArmedFaults:
 
     def completion(self, qpn: int, cqe: bytes) -> list[tuple[float, bytes]]:
         """Return the entries that are written for one, each with the seconds until then."""
-        code, side = cqe[-1] & _OPCODE, cqe[-1] & _IS_SEND
-        name = (_SENT if side else _RECEIVED).get(code, "")
-        fault = self._of_pair(self.completions, qpn, name)
-        return [(0.0, cqe)] if fault is None else _changed(fault, cqe)
+        assert self._entries is not None, "who completes work has a form of entries"
+        fault = self._of_pair(self.completions, qpn, self._entries.operation(cqe))
+        return [(0.0, cqe)] if fault is None else _changed(fault, cqe, self._entries)
 
     def refusal(self, qpn: int, operation: int) -> str:
         """Return why a work request is not carried out, empty for one that meets no fault."""
-        fault = self._of_pair(self.requests, qpn, _POSTED[operation])
-        return "" if fault is None else f"fault {fault.number}, {fault.name}"
+        assert self._entries is not None, "who takes work has a form of entries"
+        fault = self._of_pair(self.requests, qpn, self._entries.posted(operation))
+        return "" if fault is None else fault.reason
 
     def _of_pair(
         self, waiting: dict[int, list[ArmedFault]], qpn: int, operation: str
@@ -235,7 +239,7 @@ def _age(fault: ArmedFault) -> int:
     return fault.number
 
 
-def _changed(fault: ArmedFault, cqe: bytes) -> list[tuple[float, bytes]]:
+def _changed(fault: ArmedFault, cqe: bytes, entries: Entries) -> list[tuple[float, bytes]]:
     effect = fault.effect
     if effect is Effect.CQE_LOST:
         return []
@@ -244,13 +248,5 @@ def _changed(fault: ArmedFault, cqe: bytes) -> list[tuple[float, bytes]]:
     if effect is Effect.CQE_LATE:
         return [(fault.seconds, cqe)]
     if effect is Effect.CQE_FOREIGN:
-        word = int.from_bytes(cqe[:4], "big") & ~_QPN | FOREIGN_QPN
-        return [(0.0, word.to_bytes(4, "big") + cqe[4:])]
-    side = cqe[-1] & _IS_SEND
-    error = _ERROR.pack(cqe[:4], cqe[24:26], fault.vendor, fault.status, side | OPCODE_ERROR)
-    return [(0.0, error)]
-
-
-def reason_of(fault: ArmedFault) -> tuple[Status, str]:
-    """Return the status and the reason with which a command that meets a fault ends."""
-    return Status(fault.status), f"fault {fault.number}, {fault.name}"
+        return [(0.0, entries.foreign(cqe))]
+    return [(0.0, entries.failed(cqe, fault.status, fault.vendor))]

@@ -1,0 +1,142 @@
+"""The faults by name of a ConnectX-5, and what the stock driver makes of them.
+
+They are called as those of `device.layout.mlx4.faults` and take the same. Reactions: Linux
+`core/cmd.c: mlx5_cmd_out_err, wait_func`, `core/health.c`, `core/en_tx.c: mlx5e_poll_tx_cq`,
+`core/en/reporter_tx.c`, `core/en/reporter_rx.c`, `core/eq.c: mlx5_eq_poll_irq_disabled`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from bluebridge.device.layout.faults import COUNTED, NO_LIMIT, OF_PAIRS, Effect, Layer, NamedFault
+from bluebridge.device.layout.mlx5.commands import Opcode, Status
+from bluebridge.device.layout.mlx5.cqe import NAMES_OF_STATUSES
+from bluebridge.device.layout.mlx5.event_queues import EventType
+
+_LOAD = "mlx5_core does not load; a reload works again"
+_ERROR_CQE = (
+    "SQ: `Error cqe on cqn`, the tx health reporter recovers the queue; RQ: a frame less, "
+    "rx_wqe_err counts it"
+)
+
+
+def _command(name: str, opcode: Opcode, status: Status, seen: str) -> NamedFault:
+    return NamedFault(
+        name, Layer.FIRMWARE, Effect.COMMAND_FAILS, f"{opcode.name} ends with {status.name}", seen,
+        takes=("status", *COUNTED), fixed={"opcode": opcode.name, "status": status.name},
+    )  # fmt: skip
+
+
+def _wire(name: str, rule: str, seen: str) -> NamedFault:
+    return NamedFault(
+        name, Layer.WIRE, Effect.WIRE, f"link rule `{rule}` on port 1", seen, fixed={"rule": rule}
+    )
+
+
+def _status(status: int, verbs: str, own: str) -> NamedFault:
+    return NamedFault(
+        f"wc-{verbs.lower().replace('_', '-')}", Layer.QUEUE, Effect.CQE_STATUS,
+        f"a completion says syndrome {status:#04x} although its work was done", _ERROR_CQE,
+        takes=("vendor", *OF_PAIRS), fixed={"status": own},
+    )  # fmt: skip
+
+
+FAULTS = (
+    NamedFault("device-fatal", Layer.FIRMWARE, Effect.FATAL,
+               "the adapter stops until software resets it",
+               "mlx5_core: `Fatal error`, within 5 s it resets the adapter and starts anew",
+               takes=("text",)),
+    NamedFault("command-fails", Layer.FIRMWARE, Effect.COMMAND_FAILS,
+               "a command ends with a status",
+               "mlx5_cmd_out_err: NAME(0x...) failed, status ..., syndrome (0x...)",
+               needs=("opcode", "status"), takes=COUNTED),
+    NamedFault("command-late", Layer.FIRMWARE, Effect.COMMAND_LATE,
+               "a command is carried out later", "nothing below 60 s", needs=("opcode", "ms"),
+               takes=COUNTED),
+    NamedFault("command-never", Layer.FIRMWARE, Effect.COMMAND_NEVER,
+               "a command is not carried out before the fault is cleared or the adapter reset",
+               "NAME(0x...) timeout. Will cause a leak of a command resource, after 60 s",
+               needs=("opcode",), takes=COUNTED),
+    _command("reg-mr-fails", Opcode.CREATE_MKEY, Status.LIM_ERR, _LOAD),
+    _command("create-cq-fails", Opcode.CREATE_CQ, Status.LIM_ERR, "the interface does not come up"),
+    _command("query-port-fails", Opcode.QUERY_VPORT_STATE, Status.INTERNAL_ERR,
+             "the state of the link is not known: it counts as down"),
+    _command("query-dev-cap-fails", Opcode.QUERY_HCA_CAP, Status.INTERNAL_ERR, _LOAD),
+    _command("init-hca-fails", Opcode.INIT_HCA, Status.BAD_PARAM, _LOAD),
+    _command("create-eq-fails", Opcode.CREATE_EQ, Status.LIM_ERR, _LOAD),
+    _command("dereg-mr-fails", Opcode.DESTROY_MKEY, Status.INTERNAL_ERR, "a line of the kernel"),
+    _command("destroy-cq-fails", Opcode.DESTROY_CQ, Status.INTERNAL_ERR, "a line of the kernel"),
+    NamedFault("cqe-lost", Layer.QUEUE, Effect.CQE_LOST, "a completion is not written",
+               "SQ: the next one completes its frame as well; RQ: a frame less", takes=OF_PAIRS),
+    NamedFault("hung-wr", Layer.QUEUE, Effect.CQE_LOST, "no completion is written",
+               "SQ: `TX timeout`, the tx health reporter recovers the queue; RQ: nothing arrives",
+               takes=OF_PAIRS, count=NO_LIMIT),
+    NamedFault("cqe-doubled", Layer.QUEUE, Effect.CQE_DOUBLED, "a completion is written twice",
+               "the driver trusts it: its queue is out of step", takes=OF_PAIRS),
+    NamedFault("cqe-late", Layer.QUEUE, Effect.CQE_LATE,
+               "a completion is written later, behind others", "a frame is late",
+               needs=("ms",), takes=OF_PAIRS),
+    NamedFault("slow-drain", Layer.QUEUE, Effect.CQE_LATE, "every completion is written later",
+               "completions slow to drain", needs=("ms",), takes=OF_PAIRS, count=NO_LIMIT),
+    NamedFault("cqe-foreign", Layer.QUEUE, Effect.CQE_FOREIGN,
+               "a completion names a queue that does not exist",
+               "nothing: a network device looks at the index alone", takes=OF_PAIRS),
+    *(_status(status, names[0], names[-1]) for status, names in NAMES_OF_STATUSES.items()),
+    NamedFault("wr-unsupported", Layer.QUEUE, Effect.WR_REFUSED,
+               "a work request is one that the adapter cannot carry out, whatever it promised",
+               _ERROR_CQE, takes=OF_PAIRS, count=NO_LIMIT),
+    NamedFault("cq-overrun", Layer.QUEUE, Effect.CQ_OVERRUN,
+               "the completion queue is broken, as after an overrun: no entry ever again",
+               "mlx5_eq_cq_event: CQ error on CQN 0x..., then as hung-wr", needs=("cqn",)),
+    NamedFault("doorbell-ignored", Layer.QUEUE, Effect.DOORBELL_IGNORED,
+               "the send queue takes no doorbell until the fault is cleared",
+               "posted frames wait; `TX timeout` after 15 s", needs=("qpn",), count=NO_LIMIT),
+    NamedFault("dma-refused", Layer.MEMORY, Effect.DMA_REFUSED, "the adapter cannot reach one page",
+               "an error of an SQ, an RQ, a CQ or a command, by what is in the page",
+               needs=("address",)),
+    NamedFault("eqe-lost", Layer.EVENT, Effect.EQE_LOST, "an event of a type is not written",
+               "COMMAND: recovered after 60 s; COMPLETION: waits until the next event",
+               needs=("event",), takes=COUNTED),
+    NamedFault("interrupt-lost", Layer.EVENT, Effect.INTERRUPT_LOST, "an interrupt is not sent",
+               "its events wait for the next one; `Recovered ... eqes` after a TX timeout",
+               needs=("vector",), takes=COUNTED),
+    NamedFault("vector-masked", Layer.EVENT, Effect.INTERRUPT_LOST,
+               "an MSI-X vector is masked for ever", "its events wait until the fault is cleared",
+               needs=("vector",), count=NO_LIMIT),
+    NamedFault("event-cq-err", Layer.EVENT, Effect.EVENT,
+               f"an event of type {EventType.CQ_ERROR:#04x} that nothing caused",
+               "CQ error on CQN 0x..., and the queue goes on",
+               needs=("cqn",), fixed={"event": EventType.CQ_ERROR.name}),
+    NamedFault(
+        "port-flap", Layer.PORT, Effect.PORT_FLAP,
+        "the cable of port 1 is pulled and plugged in again, each state for so many milliseconds",
+        "Link down, Link up", needs=("times", "ms"),
+    ),
+    NamedFault("port-down", Layer.PORT, Effect.PORT_DOWN,
+               "the cable of port 1 is out until it is cleared", "Link down", count=NO_LIMIT),
+    NamedFault(
+        "port-late", Layer.PORT, Effect.PORT_LATE,
+        "the cable is out for so many milliseconds; as long again nothing passes an active port",
+        "Link up, and still no frame", needs=("ms",),
+    ),
+    _wire("wire-dead", "drop", "no frame passes"),
+    _wire("wire-deaf", "drop direction=in", "no frame arrives"),
+    _wire("wire-mute", "drop direction=out", "no frame leaves"),
+    _wire("wire-lossy", "drop probability=0.01 seed=1", "TCP sends again; slower"),
+    _wire("wire-slow", "delay 20", "slower"),
+    _wire("wire-doubles", "duplicate", "ping: DUP!"),
+    NamedFault("function-reset", Layer.BUS, Effect.FUNCTION_RESET,
+               "a function-level reset that the driver did not ask for",
+               "commands time out; the health counter stands still, then mlx5_core recovers"),
+    NamedFault("registers-lost", Layer.BUS, Effect.REGISTERS_LOST,
+               "reads of BARs are all ones and stores get lost, as after completion time-outs",
+               "mlx5_core takes it for a fatal error and waits for the function", count=NO_LIMIT),
+    NamedFault(
+        "surprise-removal", Layer.BUS, Effect.REMOVED,
+        "the function is gone, configuration space included, until the fault is cleared; then it "
+        "is as after power-on", "mlx5_core: PCI slot is unavailable", count=NO_LIMIT,
+    ),
+)  # fmt: skip
+
+BY_NAME: Mapping[str, NamedFault] = {fault.name: fault for fault in FAULTS}
