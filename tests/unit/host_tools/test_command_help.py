@@ -73,7 +73,10 @@ def test_the_list_of_faults_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["fault", "list", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [each["name"] for each in found] == [fault.name for fault in FAULTS]
-    assert set(found[0]) == {"name", "layer", "needs", "takes", "meaning", "seen"}
+    assert set(found[0]) == {"name", "layer", "needs", "takes", "meaning", "seen", "cards"}
+    cards = {each["name"]: each["cards"] for each in found}
+    assert cards["cqe-lost"] == ["connectx3", "connectx5"]
+    assert cards["map-icm-fails"] == ["connectx3"]
 
 
 @pytest.mark.parametrize("line", ["fault a hung-wr --json", "link a down --json"])
