@@ -229,7 +229,7 @@ def _kept(table: Table) -> Table:
     return Table(lambda: range(len(found)), found.__getitem__, lambda _: None)
 
 
-def _single(make: Callable[[], Row]) -> Table:
+def single(make: Callable[[], Row]) -> Table:
     """Return a table of one row, which is found by any number: the reader looks for offsets."""
     return Table(lambda: (0,), lambda _: make(), lambda _: 0)
 
@@ -240,7 +240,7 @@ def _lines(lines: Mapping[int, bytes]) -> Row:
 
 def _config(endpoint: Endpoint) -> Table:
     """Return config space, without the zeros at its end, and the sizes of BARs."""
-    return _single(lambda: {
+    return single(lambda: {
         "config": endpoint.config_snapshot().rstrip(b"\0").hex(),
         "bars": {str(bar.index): bar.size for bar in endpoint.bars},
     })  # fmt: skip
@@ -292,7 +292,7 @@ def hca_tables(hca: Hca, endpoint: Endpoint) -> Tables:
                 ports[number - 1], adapter.tables[number - 1], adapter.counters
             ),
         ),
-        "regs": _single(registers),
+        "regs": single(registers),
         "config": _config(endpoint),
     }
 
@@ -314,7 +314,7 @@ def bridge_tables(bridge: Bridging, model: BridgeModel, endpoint: Endpoint) -> T
         row = {**found._asdict(), "model": model.name, "windows": windows}
         return {**row, "lines": _lines(found.lines)}
 
-    return {"ntb": _single(state), "regs": _single(registers), "config": _config(endpoint)}
+    return {"ntb": single(state), "regs": single(registers), "config": _config(endpoint)}
 
 
 def engine_tables(engine: DmaEngine, endpoint: Endpoint) -> Tables:
@@ -326,6 +326,6 @@ def engine_tables(engine: DmaEngine, endpoint: Endpoint) -> Tables:
 
     return {
         "dma": Table(lambda: range(len(engine.channels)), channel),
-        "regs": _single(lambda: {"model": "ioat", "lines": _lines(engine.lines())}),
+        "regs": single(lambda: {"model": "ioat", "lines": _lines(engine.lines())}),
         "config": _config(endpoint),
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bluebridge.device.layout.mlx5.contexts import WQ, WQ_OFFSET
 from bluebridge.device.layout.mlx5.event_queues import EQC
+from bluebridge.device.layout.mlx5.init_segment import SEGMENT_SIZE
 from bluebridge.device.mlx5.device import Hca
 from bluebridge.device.mlx5.rings.frame_queues import FrameQueue
 from bluebridge.device.mlx5.rings.send_ring import SendRing
@@ -11,19 +12,29 @@ from bluebridge.device.mlx5.steering.tables import FlowTable
 from bluebridge.device.pci.endpoint import Endpoint
 from bluebridge.device.rings.completion_ring import FOR_ANY, FOR_SOLICITED, NOT_ARMED
 from bluebridge.device.rings.receive_ring import ReceiveRing
-from bluebridge.device.show import Row, Table, Tables, config_tables, direction_row
+from bluebridge.device.show import (
+    Row,
+    Table,
+    Tables,
+    config_tables,
+    direction_row,
+    region_row,
+    single,
+)
 
 _ARMED = {NOT_ARMED: "no", FOR_ANY: "next", FOR_SOLICITED: "solicited"}
 _DESTINATIONS = {1: "ft", 2: "tir"}
 MOST_ENTRIES = 64
 """Entries of a flow table that its row has."""
+LINE = 64
+"""Bytes of registers that a row has together."""
 
 
 def adapter_tables(hca: Hca, endpoint: Endpoint) -> Tables:
     """Return the tables of the state of an adapter."""
     adapter = hca.adapter
     objects, eqs = adapter.objects, adapter.eqs
-    cqs, flows = objects.cqs, objects.flows
+    cqs, flows, regions = objects.cqs, objects.flows, objects.keys.regions
 
     def event_queue(number: int) -> Row | None:
         queue = eqs.get(number)
@@ -47,6 +58,19 @@ def adapter_tables(hca: Hca, endpoint: Endpoint) -> Tables:
             "period": queue.period, "max-count": queue.max_count,
             "doorbell-record": queue.record,
         }  # fmt: skip
+
+    def region(index: int) -> Row | None:
+        found = regions.get(index)
+        return None if found is None else region_row(found, b"")
+
+    def key(number: int) -> int | None:
+        found = regions.find(number)
+        return None if found is None else found.index
+
+    def registers() -> Row:
+        found = {at: hca.segment.read(at, LINE) for at in range(0, SEGMENT_SIZE, LINE)}
+        lines = {str(at): line.hex() for at, line in found.items() if any(line)}
+        return {"model": "mlx5", "lines": lines, "failed": hca.failed}
 
     def tir(number: int) -> Row | None:
         found = objects.tirs.get(number)
@@ -89,15 +113,15 @@ def adapter_tables(hca: Hca, endpoint: Endpoint) -> Tables:
         "cq": Table(cqs.numbers, completion_queue),
         "sq": Table(lambda: list(objects.sqs), lambda n: _queue(objects.sqs.get(n))),
         "rq": Table(lambda: list(objects.rqs), lambda n: _queue(objects.rqs.get(n))),
+        "mr": Table(regions.numbers, region, key),
         "tir": Table(lambda: list(objects.tirs), tir),
         "rqt": Table(lambda: list(objects.queue_tables), queue_table),
         "ft": Table(lambda: [table.number for table in flows.tables()], flow_table),
         "ports": Table(lambda: [objects.port.number], port),
-        "objects": Table(
-            lambda: (0,),
-            lambda _: {**objects.counts(), "eq": len(eqs.numbers()), "pages": adapter.pages.count},
-            lambda _: 0,
+        "objects": single(
+            lambda: {**objects.counts(), "eq": len(eqs.numbers()), "pages": adapter.pages.count}
         ),
+        "regs": single(registers),
         **config_tables(endpoint),
     }
 

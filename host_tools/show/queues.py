@@ -135,7 +135,7 @@ EQ = Kind(
 
 
 def region(row: Row) -> Item:
-    """Return the item of an entry of the protection table, whose key is both lkey and rkey."""
+    """Return the item of a key, which is both lkey and rkey; of mlx4 with its entry of the MPT."""
     everything, shift = row["length"] == _ALL_MEMORY, row["page_shift"]
     return {
         "rkey": row["lkey"],
@@ -148,7 +148,7 @@ def region(row: Row) -> Item:
         "access": _access(row["rights"]),
         "page-size": None if row["physical"] or shift >= _ADDRESS_BITS else 1 << shift,
         "lqpn": row["qpn"] or None,
-        **fields(contexts.MPT, bytes.fromhex(row["entry"]), "mtt-addr"),
+        **(fields(contexts.MPT, bytes.fromhex(row["entry"]), "mtt-addr") if row["entry"] else {}),
     }
 
 

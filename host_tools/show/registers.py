@@ -8,6 +8,7 @@ from bluebridge.device.layout import ioat, pci
 from bluebridge.device.layout.fields import Access, Register, RegisterBlock, Struct
 from bluebridge.device.layout.mlx4 import bar0
 from bluebridge.device.layout.mlx4.commands import name_of
+from bluebridge.device.layout.mlx5 import init_segment
 from bluebridge.device.layout.ntb.models import BY_NAME
 from bluebridge.host_tools.show.text import Item, Kind, Row
 
@@ -66,9 +67,11 @@ _CAPABILITIES: Mapping[int, tuple[Struct, Mapping[int, tuple[str, str]]]] = {
 
 
 def blocks_of(model: str) -> Sequence[RegisterBlock]:
-    """Return the register tables of a function: `hca`, `ioat`, or the name of a bridge's model."""
+    """Return the register tables of a function: `hca`, `mlx5`, `ioat`, or a bridge's model."""
     if model == "hca":
         return (bar0.HCR,)
+    if model == "mlx5":
+        return (init_segment.INIT_SEGMENT, init_segment.HEALTH_BUFFER)
     return ioat.BLOCKS if model == "ioat" else BY_NAME[model].blocks
 
 

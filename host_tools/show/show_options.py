@@ -12,7 +12,7 @@ KINDS = {
     "srq": "shared receive queues",
     "eq": "event queues",
     "ecn": "congestion of queue pairs on a wire of packets: marks, reports, rate in Mb/s",
-    "mr": "memory regions and windows",
+    "mr": "memory regions and windows, memory keys of a ConnectX-5",
     "sq": "send queues of a ConnectX-5",
     "rq": "its receive queues",
     "tir": "its interfaces of receive: who gets the frames that a flow table sends there",

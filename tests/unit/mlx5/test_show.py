@@ -30,6 +30,7 @@ class Card:
 
     def __init__(self, node: Mlx5Node) -> None:
         self.adapter = node.adapter
+        self.segment, self.failed = node.hca.segment, node.hca.failed
 
 
 @pytest.fixture
@@ -83,6 +84,32 @@ def test_queues_tell_how_far_they_are(node: Mlx5Node) -> None:
     assert {row["cqn"]: row["producer"] for row in rows(node, "cq")} == {
         sends["cqn"]: 1, receives["cqn"]: 0
     }  # fmt: skip
+
+
+def test_keys_say_what_memory_they_give_access_to(node: Mlx5Node) -> None:
+    pages = node.memory(8192)
+    number = node.make_key((pages, pages + 4096))
+    made = [KINDS["mr"].items({"function": "a", **row})[0] for row in rows(node, "mr")]
+    everything, listed = made
+    assert (everything["lkey"], everything["type"], everything["mrlen"]) == (
+        node.key, "MR physical", "all memory",
+    )  # fmt: skip
+    assert (listed["lkey"], listed["mrlen"], listed["page-size"]) == (number, 8192, 4096)
+    assert listed["access"] == ["LOCAL_READ", "LOCAL_WRITE"]
+    table = tables(node)["mr"]
+    assert table.find is not None
+    assert table.find(number) == number >> 8
+
+
+def test_registers_are_those_of_the_initialization_segment(node: Mlx5Node) -> None:
+    (row,) = rows(node, "regs")
+    found = {item["register"]: item for item in KINDS["regs"].items({"function": "a", **row})}
+    assert found["INIT.fw_rev"]["fields"] == "minor=0x23 major=0x10"
+    assert found["HEALTH.syndrome"]["value"] == "0x00"
+    node.hca.fail("test")
+    (row,) = rows(node, "regs")
+    found = {item["register"]: item for item in KINDS["regs"].items({"function": "a", **row})}
+    assert found["HEALTH.syndrome"]["value"] == "0x01"
 
 
 def test_every_kind_makes_a_page(node: Mlx5Node) -> None:
