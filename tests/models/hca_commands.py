@@ -34,8 +34,9 @@ class CommandDriver:
         features: Features = PLAIN,
         network: NetworkSettings = MESSAGES,
         more_fabrics: Sequence[Fabric] = (),
+        host: FakeHost | None = None,
     ) -> None:
-        self.host = FakeHost(name, size=memory)
+        self.host = host or FakeHost(name, size=memory)
         self.fabric = fabric or LocalFabric()
         cable = fabric.fabric if isinstance(fabric, WatchedFabric) else fabric
         infiniband = isinstance(cable, InfinibandFabric)
@@ -64,7 +65,9 @@ class CommandDriver:
 
     def write32(self, offset: int, value: int, bar: int = 0) -> None:
         """A 32-bit store."""
-        self.hca.bar_write(bar, offset, value.to_bytes(4, "big"))
+        data = value.to_bytes(4, "big")
+        self.host.store(bar, offset, data)
+        self.hca.bar_write(bar, offset, data)
 
     def post(
         self,

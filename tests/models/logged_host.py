@@ -16,8 +16,8 @@ _MEMORY: Final = 8 << 20
 class LoggedHost(FakeHost):
     """A host whose device is called `name` in `log`, with the name of its `card`."""
 
-    def __init__(self, name: str, log: EventLog, card: str) -> None:
-        super().__init__(name, size=_MEMORY)
+    def __init__(self, name: str, log: EventLog, card: str, memory: int = _MEMORY) -> None:
+        super().__init__(name, size=memory)
         self._log = log
         self._device = log.device(name, card)
 

@@ -25,6 +25,7 @@ from bluebridge.device.layout.mlx4.wqe import (
 )
 from bluebridge.device.layout.net.roce import ipv4_gid
 from bluebridge.device.mlx4.settings.config import PLAIN, Features
+from tests.models.fake_host import FakeHost
 from tests.models.hca_driver import UAR_PAGE, Driver, Ring, mac_of
 from tests.models.watched_fabric import WatchedFabric
 
@@ -103,6 +104,7 @@ class Node(Driver):
         features: Features = PLAIN,
         network: NetworkSettings = MESSAGES,
         more_fabrics: Sequence[Fabric] = (),
+        host: FakeHost | None = None,
     ) -> None:
         self.mac = mac_of(number)
         self.gid = ipv4_gid(bytes((192, 168, 69, number)))
@@ -114,6 +116,7 @@ class Node(Driver):
             features=features,
             network=network,
             more_fabrics=more_fabrics,
+            host=host,
         )
         self.start()
         self.command(Opcode.CONF_SPECIAL_QP, modifier=SPECIAL_BASE)
@@ -257,8 +260,7 @@ class Node(Driver):
 
     def doorbell(self, qpn: int) -> None:
         """Ring the send doorbell."""
-        value = uar.send_doorbell(qpn).to_bytes(4, "big")
-        self.hca.bar_write(2, UAR_PAGE * uar.PAGE_SIZE + uar.SEND_DOORBELL, value)
+        self.write32(UAR_PAGE * uar.PAGE_SIZE + uar.SEND_DOORBELL, uar.send_doorbell(qpn), 2)
 
     def completions(self, qp: TestQp) -> list[Wc]:
         """New completions of the queue pair's CQ."""
