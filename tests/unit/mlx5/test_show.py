@@ -105,11 +105,11 @@ def test_registers_are_those_of_the_initialization_segment(node: Mlx5Node) -> No
     (row,) = rows(node, "regs")
     found = {item["register"]: item for item in KINDS["regs"].items({"function": "a", **row})}
     assert found["INIT.fw_rev"]["fields"] == "minor=0x23 major=0x10"
-    assert found["HEALTH.syndrome"]["value"] == "0x00"
+    assert found["HEALTH.syndrome"]["value"] == "0x00000000"
     node.hca.fail("test")
     (row,) = rows(node, "regs")
     found = {item["register"]: item for item in KINDS["regs"].items({"function": "a", **row})}
-    assert found["HEALTH.syndrome"]["value"] == "0x01"
+    assert found["HEALTH.syndrome"]["value"] == "0x00010000"
 
 
 def test_every_kind_makes_a_page(node: Mlx5Node) -> None:
