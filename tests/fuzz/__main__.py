@@ -31,7 +31,7 @@ LONGEST, LONGEST_STEPS = 2048, 16384
 """Bytes of an input, and of one that is steps."""
 ONE_INPUT_SECONDS = 60
 """Of this machine's clock, for what never ends; `timed_host.STALL_SECONDS` is of processor time."""
-SHARES = {"hca": 4, "sockets": 3, "ntb": 2}
+SHARES = {"hca": 4, "sockets": 3, "mlx5": 2, "ntb": 2}
 """Of the time, for targets that reach most; others have one."""
 MISSING = "fuzz: no atheris for this Python, so the corpora are replayed only (tests/unit)"
 SEEDS = 24

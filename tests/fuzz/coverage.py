@@ -23,7 +23,10 @@ DEVICE = (_PACKAGE / "device").resolve()
 _OTHERS = ("guest/agent", "host_tools/analyzer/pcap", "host_tools/analyzer/wire_check")
 FOLDERS = (DEVICE, *((_PACKAGE / name).resolve() for name in _OTHERS))
 """Folders that are fuzzed: lines below them count when inputs are kept."""
-ROOMS = ("hca", "ntb", "dma", "pyvfio_user", "fabric", "pci")
+ROOMS = (
+    "mlx4", "mlx5", "rings", "rdma", "ethernet", "frames", "ntb", "dma", "pyvfio_user", "fabric",
+    "pci",
+)  # fmt: skip
 _EMPTY = {"RESUME", "LOAD_CONST", "RETURN_VALUE", "RETURN_CONST"}
 """All that a function without a statement consists of, such as a method of a protocol."""
 

@@ -26,6 +26,7 @@ NAMES: dict[str, dict[int, str]] = {
         5: "ethernet_frames",
         6: "infiniband_unmanaged",
     },
+    "mlx5": {1: "mlx5_rings", 2: "mlx5_started", 3: "mlx5_node", 4: "mlx5_spread"},
     "ntb": {1: "gen4_up", 2: "gen1_up", 3: "switchtec_up"},
 }
 

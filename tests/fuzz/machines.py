@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 
 from bluebridge.device.dma.engine import DmaEngine
 from bluebridge.device.fabric.addresses import LinkLayer
@@ -12,9 +13,12 @@ from bluebridge.device.fabric.subnet.fabric import InfinibandFabric
 from bluebridge.device.fabric.subnet.manager import SubnetManager, TrapSender
 from bluebridge.device.layout.ioat import BAR0_SIZE as ENGINE_SIZE
 from bluebridge.device.layout.mlx4 import bar0, uar
+from bluebridge.device.layout.mlx5 import init_segment
 from bluebridge.device.layout.ntb.models import GEN1, GEN4, SWITCHTEC, BarSizes
 from bluebridge.device.mlx4.device import Hca
 from bluebridge.device.mlx4.settings.config import Features, HcaConfig
+from bluebridge.device.mlx5.device import Hca as Mlx5Hca
+from bluebridge.device.mlx5.settings.config import Config as Mlx5Config
 from bluebridge.device.ntb.gen1 import Gen1Bridge
 from bluebridge.device.ntb.selection import shape_of
 from bluebridge.device.ntb.shape import BridgeLink
@@ -23,6 +27,7 @@ from tests.fuzz import guests
 from tests.fuzz.steps import Step
 from tests.fuzz.timed_host import TimedFunction, TimedHost
 from tests.models.hca_driver import mac_of
+from tests.models.mlx5_node import mac_of as mlx5_mac_of
 
 INFINIBAND, TWO_PORTS, BLUEFLAME, PRO, LARGE_CQES, UNMANAGED, LARGE_MEMORY, TRUSTING = (
     1 << bit for bit in range(8)
@@ -79,11 +84,42 @@ class Adapters(guests.Machine):
 
     def end(self) -> None:
         """Nothing that a driver posts makes an HCA work for ever: rings have an end."""
-        for host in self.hosts:
-            for _ in range(MOST_DRAINS):
-                host.run()
-            assert not host.busy, f"{host.name} has work without an end"
+        _drain(self.hosts)
         super().end()
+
+
+class Mlx5Adapters(guests.Machine):
+    """Hosts 0 and 1 have a ConnectX-5 each, on one cable."""
+
+    def __init__(self, header: bytes) -> None:
+        size = 64 << 20 if header[0] & LARGE_MEMORY else 8 << 20
+        self.hosts = [TimedHost(name, size=size) for name in "ab"]
+        fabric = LocalFabric()
+        self.functions = [
+            Mlx5Hca(host, [fabric], Mlx5Config(host.name, mlx5_mac_of(number)))
+            for number, host in enumerate(self.hosts, 1)
+        ]
+        self.sizes = [{0: init_segment.BAR0_SIZE}] * 2
+
+    def operate(self, function: int, what: int, number: int) -> None:
+        """Pull the cable, or plug it in; an internal error."""
+        hca = self.functions[function % len(self.functions)]
+        if what & 1 == PLUG:
+            hca.ports[0].plug(bool(number & 1))
+        else:
+            hca.fail("as an operator says")
+
+    def end(self) -> None:
+        """Nothing that a driver posts makes an adapter work for ever: rings have an end."""
+        _drain(self.hosts)
+        super().end()
+
+
+def _drain(hosts: Sequence[TimedHost]) -> None:
+    for host in hosts:
+        for _ in range(MOST_DRAINS):
+            host.run()
+        assert not host.busy, f"{host.name} has work without an end"
 
 
 MODELS = (GEN4, GEN1, SWITCHTEC)

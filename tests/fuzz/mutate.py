@@ -8,9 +8,14 @@ from collections.abc import Callable
 from tests.fuzz import guests, sockets
 from tests.fuzz.steps import BytesLeft, Form, Forms, Step, decode, encode
 
-FORMS: dict[str, Forms] = {"hca": guests.FORMS, "ntb": guests.FORMS, "sockets": sockets.FORMS}
+FORMS: dict[str, Forms] = {
+    "hca": guests.FORMS,
+    "mlx5": guests.FORMS,
+    "ntb": guests.FORMS,
+    "sockets": sockets.FORMS,
+}
 """Of targets whose inputs are steps."""
-STARTS: dict[str, int] = {"hca": 3, "ntb": 3, "sockets": 2}
+STARTS: dict[str, int] = {"hca": 3, "mlx5": 3, "ntb": 3, "sockets": 2}
 """Bytes in front of the steps."""
 PLAIN = 4
 """One of so many inputs is changed as bytes, without a look at steps."""

@@ -23,6 +23,10 @@ from tests.fuzz.recorder import Recorder
 from tests.models import gen1_pair, ntb_pair, switchtec_pair
 from tests.models.hca_driver import Driver
 from tests.models.ib_node import Subnet
+from tests.models.mlx5_driver import Mlx5Driver
+from tests.models.mlx5_pairs import Net
+from tests.models.mlx5_pairs import Pair as FramePair
+from tests.models.mlx5_queue_node import QueueNode
 from tests.models.rdma_node import Node, Pair
 
 
@@ -60,6 +64,25 @@ def _infiniband_unmanaged() -> object:
     return Subnet(managed=False)
 
 
+def _mlx5_node() -> object:
+    node = QueueNode(1)
+    node.open()
+    node.events()
+    return node
+
+
+def _mlx5_rings() -> object:
+    return FramePair(QueueNode)
+
+
+def _mlx5_spread() -> object:
+    return Net(QueueNode)
+
+
+def _mlx5_started() -> object:
+    return Mlx5Driver(memory=8 << 20).start()
+
+
 def _gen4_up() -> object:
     pair = ntb_pair.Pair()
     pair.bring_up()
@@ -79,6 +102,10 @@ BEGINNINGS: dict[str, Callable[[], object]] = {
     "infiniband": Subnet,
     "infiniband_unmanaged": _infiniband_unmanaged,
     "ethernet_frames": _ethernet_frames,
+    "mlx5_node": _mlx5_node,
+    "mlx5_rings": _mlx5_rings,
+    "mlx5_spread": _mlx5_spread,
+    "mlx5_started": _mlx5_started,
     "gen4_up": _gen4_up,
     "gen1_up": gen1_pair.Pair,
     "switchtec_up": _switchtec_up,

@@ -11,6 +11,7 @@ from bluebridge.device.dma.engine import DmaEngine
 from bluebridge.device.fabric.addresses import LinkLayer
 from bluebridge.device.fabric.subnet.manager import TrapSender
 from bluebridge.device.mlx4.device import Hca
+from bluebridge.device.mlx5.device import Hca as Mlx5Hca
 from bluebridge.device.ntb.gen1 import Gen1Bridge
 from bluebridge.device.ntb.gen4 import Gen4Bridge
 from bluebridge.device.ntb.switchtec import SwitchtecBridge
@@ -21,6 +22,7 @@ from tests.fuzz.steps import Step, encode
 from tests.models.fake_bus import FakeFunction
 from tests.models.fake_host import FakeHost
 from tests.models.hca_driver import mac_of
+from tests.models.mlx5_node import mac_of as mlx5_mac_of
 
 
 class Tape:
@@ -46,7 +48,7 @@ class Tape:
         if number is None:
             return
         step = Step(kind, number, numbers, data)
-        if kind is Kind.LOAD and self.target == "hca":
+        if kind is Kind.LOAD and self.target in ("hca", "mlx5"):
             if step in self._loaded:
                 return
             self._loaded.add(step)
@@ -111,7 +113,7 @@ def unmap(tape: Tape, host: FakeHost, base: int) -> None:
     tape.add(Kind.UNMAP, tape.hosts.get(id(host)), base)
 
 
-def fail(tape: Tape, hca: Hca, *_: object) -> None:
+def fail(tape: Tape, hca: Hca | Mlx5Hca, *_: object) -> None:
     tape.add(Kind.OPERATE, tape.functions.get(id(hca)), machines.FAULT, 0)
 
 
@@ -151,7 +153,7 @@ def master(tape: Tape, bus: FakeFunction, address: int, length: int) -> None:
 
 def plug(tape: Tape, port: Port, cable: bool) -> None:
     for model in tape.kept:
-        if isinstance(model, Hca) and port in model.adapter.ports:
+        if isinstance(model, (Hca, Mlx5Hca)) and port in model.adapter.ports:
             number = model.adapter.ports.index(port)
             hca = tape.functions.get(id(model))
             tape.add(Kind.OPERATE, hca, machines.PLUG, number << 1 | cable)
@@ -179,6 +181,19 @@ def hca(tape: Tape, hca: Hca, bus: object, fabrics: object, config: Any) -> None
     tape.header[0] |= sum(bit for bit, wanted in bits.items() if wanted)
     tape.header[1] |= machines.THIRD if number > 1 else 0
     if config.mac != mac_of(number + 1):
+        tape.clean = False
+    tape.functions[id(hca)] = tape.hosts[id(bus)] = number
+    tape.kept += [hca, bus]
+
+
+def mlx5(tape: Tape, hca: Mlx5Hca, bus: object, fabrics: object, config: Any) -> None:
+    number = len(tape.functions)
+    tape.target = tape.target or "mlx5"
+    if tape.target != "mlx5" or number > 1 or not isinstance(bus, FakeHost):
+        tape.clean = False
+        return
+    tape.header[0] |= machines.LARGE_MEMORY if _size(bus) > 8 << 20 else 0
+    if config.mac != mlx5_mac_of(number + 1):
         tape.clean = False
     tape.functions[id(hca)] = tape.hosts[id(bus)] = number
     tape.kept += [hca, bus]
@@ -268,13 +283,15 @@ class Recorder:
         self.wrap(FakeFunction, "place", master)
         self.wrap(Hca, "__init__", hca, after=True)
         self.wrap(Hca, "fail", fail)
+        self.wrap(Mlx5Hca, "__init__", mlx5, after=True)
+        self.wrap(Mlx5Hca, "fail", fail)
         self.wrap(Port, "plug", plug)
         self.wrap(TrapSender, "__init__", unmanaged)
         for each in BRIDGES:
             self.wrap(each, "__init__", bridge, after=True)
             self.wrap(each, "store_run", run_store)
         self.wrap(DmaEngine, "__init__", engine, after=True)
-        for model in (Hca, DmaEngine, *BRIDGES):
+        for model in (Hca, Mlx5Hca, DmaEngine, *BRIDGES):
             self.wrap(model, "bar_write", store)
             self.wrap(model, "bar_read", load)
             self.wrap(model, "reset", reset)

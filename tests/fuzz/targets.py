@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from itertools import count
 
 from tests.fuzz import clients, guests, mutate, records, sockets
-from tests.fuzz.machines import Adapters, Crossings
+from tests.fuzz.machines import Adapters, Crossings, Mlx5Adapters
 from tests.models.sockets import Requested
 
 STALL_SECONDS = 0.25
@@ -30,6 +30,7 @@ _ASKED_FOR = (Requested, PermissionError)
 
 TARGETS: dict[str, Callable[[bytes], None]] = {
     "hca": guests.target("hca", Adapters),
+    "mlx5": guests.target("mlx5", Mlx5Adapters),
     "ntb": guests.target("ntb", Crossings),
     **clients.TARGETS,
     **records.TARGETS,

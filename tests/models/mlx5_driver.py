@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from bluebridge.device.fabric.interface import Fabric
 from bluebridge.device.fabric.local import LocalFabric
 from bluebridge.device.layout.mlx5 import init_segment
 from bluebridge.device.layout.mlx5.commands import (
@@ -23,8 +24,9 @@ from bluebridge.device.layout.mlx5.event_queues import CREATE_EQ, EQC, EQE_BYTES
 from bluebridge.device.mlx5.device import Hca
 from bluebridge.device.mlx5.settings.config import Config
 from tests.models.fake_host import FakeHost
+from tests.models.mlx5_node import mac_of
 
-MAC = bytes.fromhex("020000000a05")
+MAC = mac_of(1)
 
 
 @dataclass(slots=True)
@@ -63,10 +65,18 @@ class EventRing:
 class Mlx5Driver:
     """Host, device and the driver's own state; `token` is that of the next command."""
 
-    def __init__(self, name: str = "a", memory: int = 16 << 20) -> None:
-        self.host = FakeHost(name, size=memory)
-        self.fabric = LocalFabric()
-        self.hca = Hca(self.host, [self.fabric], Config(name, MAC))
+    def __init__(
+        self,
+        name: str = "a",
+        memory: int = 16 << 20,
+        *,
+        host: FakeHost | None = None,
+        fabric: Fabric | None = None,
+        mac: bytes = MAC,
+    ) -> None:
+        self.host = host or FakeHost(name, size=memory)
+        self.fabric = fabric or LocalFabric()
+        self.hca = Hca(self.host, [self.fabric], Config(name, mac))
         self.adapter = self.hca.adapter
         self.queue = self.host.allocate(4096)
         self.token = 1

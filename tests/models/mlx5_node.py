@@ -33,7 +33,7 @@ from bluebridge.device.layout.mlx5.objects import CONTEXT, ENTRY, LIST
 from bluebridge.device.layout.mlx5.port_registers import PAOS, PortAdmin
 from bluebridge.device.layout.mlx5.registers import RegisterId
 from bluebridge.device.layout.mlx5.wqe import BLOCK_BYTES, CTRL, INVALID_LKEY, SendOpcode
-from bluebridge.device.mlx5.adapter import Stage
+from bluebridge.device.mlx5.adapter import Adapter, Stage
 from bluebridge.device.mlx5.commands.table import RULES
 from bluebridge.device.mlx5.device import Hca
 from bluebridge.device.mlx5.settings.config import Config
@@ -74,9 +74,7 @@ class Mlx5Node:
         self.mac = mac_of(number)
         self.host = host or FakeHost(f"n{number}", size=8 << 20)
         self.fabric = fabric or LocalFabric()
-        self.hca = Hca(self.host, [self.fabric], Config(f"n{number}", self.mac))
-        self.adapter = self.hca.adapter
-        self.adapter.stage = Stage.INITIALISED
+        self.adapter = self.make_adapter(self.host, self.fabric)
         self.portions = 0
         """Turns of the loop that the last command took."""
         self.uar = self.make(Opcode.ALLOC_UAR)
@@ -85,6 +83,12 @@ class Mlx5Node:
         self.pd = self.make(Opcode.ALLOC_PD)
         self.domain = self.make(Opcode.ALLOC_TRANSPORT_DOMAIN)
         self.key = self.make_key()
+
+    def make_adapter(self, host: FakeHost, fabric: Fabric) -> Adapter:
+        """Return an adapter that is initialised."""
+        self.hca = Hca(host, [fabric], Config(host.name, self.mac))
+        self.hca.adapter.stage = Stage.INITIALISED
+        return self.hca.adapter
 
     # -- commands -----------------------------------------------------------------------------
 
@@ -98,15 +102,19 @@ class Mlx5Node:
             INPUT.set(whole, "op_mod", op_mod)
         if number:
             INPUT.set(whole, "number", number)
-        rule = RULES[opcode]
-        if len(whole) < rule.least:
+        return self.carry_out(bytes(whole)).ljust(INPUT.size, b"\0")
+
+    def carry_out(self, data: bytes) -> bytes:
+        """Carry out a command by its whole input; raises `Refused`."""
+        rule = RULES[INPUT.get(data, "opcode")]
+        if len(data) < rule.least:
             raise Refused(Status.BAD_INP_LEN)
-        answer = rule.handler(self.adapter, bytes(whole))
+        answer = rule.handler(self.adapter, data)
         self.portions = 1
         if not isinstance(answer, bytes):
             steps = list(answer)
             self.portions, answer = len(steps), steps[-1]
-        return answer.ljust(INPUT.size, b"\0")
+        return answer
 
     def make(self, opcode: Opcode, data: bytes = b"") -> int:
         """Make an object; its number."""

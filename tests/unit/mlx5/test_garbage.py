@@ -22,11 +22,12 @@ from bluebridge.device.mlx5.rings import page_lists
 from bluebridge.device.mlx5.settings.refused import Refused
 from bluebridge.device.rings import queue_buffer
 from tests.models.mlx5_node import LOG_SQ, Mlx5Node, Queue, ethernet, mac_of, syndrome_of
+from tests.models.mlx5_queue_node import QueueNode
 
 
-@pytest.fixture
-def node() -> Mlx5Node:
-    node = Mlx5Node(1)
+@pytest.fixture(params=[Mlx5Node, QueueNode], ids=["tables", "registers"])
+def node(request: pytest.FixtureRequest) -> Mlx5Node:
+    node: Mlx5Node = request.param(1)
     node.open()
     node.events()
     return node

@@ -6,7 +6,6 @@ from struct import pack
 
 import pytest
 
-from bluebridge.device.fabric.local import LocalFabric
 from bluebridge.device.fabric.messages import Frames, Train
 from bluebridge.device.frames import receiving
 from bluebridge.device.frames.frame import FrameHeaders
@@ -19,6 +18,8 @@ from bluebridge.device.layout.mlx5.steering import Action, Destination
 from bluebridge.device.mlx5.steering import tables
 from bluebridge.device.mlx5.steering.spreading import MAX_FLOWS, Hashes, Tir
 from tests.models.mlx5_node import BROADCAST, Mlx5Node
+from tests.models.mlx5_pairs import Net
+from tests.models.mlx5_queue_node import QueueNode
 
 ONES6 = b"\xff" * 6
 OTHER = bytes.fromhex("020000000099")
@@ -26,65 +27,9 @@ GROUP = bytes.fromhex("01005e000005")
 KEY = bytes(range(40))
 
 
-class Net:
-    """A sender, and a receiver with four rings, a direct TIR on each."""
-
-    def __init__(self) -> None:
-        fabric = LocalFabric()
-        self.a, self.b = Mlx5Node(1, fabric), Mlx5Node(2, fabric)
-        self.sq = self.a.make_sq()
-        self.rqs = [self.b.make_rq() for _ in range(4)]
-        self.tirs = [self.b.make_tir(rq) for rq in self.rqs]
-        self.a.open()
-        self.b.open()
-
-    def arrivals(self, frame: bytes) -> list[int]:
-        """Places of the rings that get a frame."""
-        for rq in self.rqs:
-            self.b.post_receive(rq, address=0x200000)
-        self.a.send(self.sq, frame)
-        self.a.completions(self.sq)
-        return [place for place, rq in enumerate(self.rqs) for _ in self.b.completions(rq)]
-
-    def hashes(self, frame: bytes) -> list[tuple[int, int, int]]:
-        """Place of the ring, hash and headers that were hashed, for each copy of a frame."""
-        for rq in self.rqs:
-            self.b.post_receive(rq, address=0x200000)
-        self.a.send(self.sq, frame)
-        return [
-            (place, CQE.get(cqe, "hash"), cqe[0x10])
-            for place, rq in enumerate(self.rqs)
-            for cqe in self.b.completions(rq)
-        ]
-
-    def frame(self, mac: bytes, tag: bytes = b"") -> bytes:
-        return mac + self.a.mac + tag + b"\x88\xb5" + bytes(50)
-
-    def packet(
-        self, protocol: int = 17, sport: int = 1, dport: int = 2, *, swapped: bool = False
-    ) -> bytes:
-        """UDP or TCP over IPv4 from 10.0.0.1 to 10.0.0.2."""
-        size = 20 if protocol == 6 else 8
-        l4 = pack(">HHHH", sport, dport, size + 10, 0).ljust(size, b"\0") + bytes(10)
-        addresses = [b"\x0a\0\0\1", b"\x0a\0\0\2"]
-        both = b"".join(reversed(addresses) if swapped else addresses)
-        ip = pack(">BBHHHBBH8s", 0x45, 0, 20 + len(l4), 1, 0, 64, protocol, 0, both)
-        return self.b.mac + self.a.mac + b"\x08\0" + ip + l4
-
-    def set(self, *what: object, **more: object) -> None:
-        """Set an entry of the receiver's tables."""
-        self.b.command(Opcode.SET_FLOW_TABLE_ENTRY, self.b.entry(*what, **more))  # type: ignore[arg-type]
-
-    def tir(self, place: int) -> list[tuple[int, int]]:
-        return [(Destination.TIR, self.tirs[place])]
-
-    def table(self, number: int) -> list[tuple[int, int]]:
-        return [(Destination.FLOW_TABLE, number)]
-
-
-@pytest.fixture
-def net() -> Net:
-    return Net()
+@pytest.fixture(params=[Mlx5Node, QueueNode], ids=["tables", "registers"])
+def net(request: pytest.FixtureRequest) -> Net:
+    return Net(request.param)
 
 
 def test_without_a_root_nobody_gets_a_frame(net: Net) -> None:
