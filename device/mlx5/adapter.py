@@ -15,6 +15,7 @@ from bluebridge.device.mlx5.rings.page_lists import PageLists
 from bluebridge.device.mlx5.settings.capabilities import Capabilities
 from bluebridge.device.mlx5.settings.config import Config
 from bluebridge.device.pci.bus import HostBus
+from bluebridge.device.rdma.pairs.queue_pair import QueuePair
 from bluebridge.device.rdma.ports.port import Port
 from bluebridge.device.rdma.vocabulary import Role
 
@@ -59,7 +60,9 @@ class Adapter:
 
     def role_of(self, number: int) -> Role | None:
         """Return the type of a queue with work requests; None if there is none."""
-        queue = self.objects.sqs.get(number) or self.objects.rqs.get(number)
+        objects = self.objects
+        queue: QueuePair | None = objects.sqs.get(number) or objects.rqs.get(number)
+        queue = queue or objects.rdma.pairs.get(number)
         return None if queue is None else queue.role
 
     @property

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import IntEnum, IntFlag
-from typing import Final, NamedTuple
+from typing import Final
 
+from bluebridge.device.layout.failures import BY_NAME, UNKNOWN_VENDOR_SYNDROME, Failure
 from bluebridge.device.layout.fields import Struct, bits, raw, u8, u16, u32
 
 CQE_SIZE: Final = 32
@@ -17,8 +18,6 @@ OPCODE_ERROR: Final = 0x1E
 OPCODE_RESIZE: Final = 0x16
 TS_HIGH_OFFSET: Final = 0x0C  # of entries with timestamps: bits 47:16 of the clock
 TS_LOW_OFFSET: Final = 0x1D  # and 15:0
-UNKNOWN_VENDOR_SYNDROME: Final = 0x77
-"""The vendor syndrome where nobody has published that of a card."""
 GRH_PRESENT: Final = 1 << 31  # of the word with the remote QPN
 
 
@@ -48,8 +47,6 @@ class CompletionStatus(IntEnum):
     RNR_RETRY_EXC_ERR = 0x16
     REMOTE_ABORTED_ERR = 0x22
 
-
-_OURS = "nobody's: chosen here"
 
 _SOURCE = "inc/cq.h: struct mlx4_cqe; ib/cq.c: mlx4_ib_poll_one"
 
@@ -110,53 +107,10 @@ ERROR_CQE = Struct(
 )
 
 
-class Failure(NamedTuple):
-    """A failed completion: its status in verbs, its vendor syndrome, the source of that number."""
-
-    verbs: str
-    vendor_syndrome: int
-    source: str
-
-
 FAILURES: Mapping[CompletionStatus, Failure] = {
-    CompletionStatus.LOCAL_LENGTH_ERR: Failure(
-        "LOC_LEN_ERR", 0x68, "ConnectX-4 Lx: netdev, 2021-01-19, allow tx skb without linear"
-    ),
-    CompletionStatus.LOCAL_QP_OP_ERR: Failure(
-        "LOC_QP_OP_ERR", 0x68, "mlx5: gist dch/1bfa5563cca1bc37f8f78da1d48bdbea"
-    ),
-    CompletionStatus.LOCAL_PROT_ERR: Failure(
-        "LOC_PROT_ERR", 0x52, "mlx5: openucx/ucx#4727, spdk/spdk#961, FDio/csit#3988"
-    ),
-    CompletionStatus.WR_FLUSH_ERR: Failure(
-        "WR_FLUSH_ERR", 0xF9, "mlx5: NVIDIA/nccl#1353, ruihong123/dLSM#7, linux-nvme/nvme-cli#3268"
-    ),
-    CompletionStatus.MW_BIND_ERR: Failure(
-        "MW_BIND_ERR", 0x78, "mlx5: Linux 186b169cf1e4, the dump of a registration that failed"
-    ),
-    CompletionStatus.BAD_RESP_ERR: Failure("BAD_RESP_ERR", UNKNOWN_VENDOR_SYNDROME, _OURS),
-    CompletionStatus.LOCAL_ACCESS_ERR: Failure("LOC_ACCESS_ERR", UNKNOWN_VENDOR_SYNDROME, _OURS),
-    CompletionStatus.REMOTE_INVAL_REQ_ERR: Failure(
-        "REM_INV_REQ_ERR", 0x8A, "mlx5: charmplusplus/charm#2532"
-    ),
-    CompletionStatus.REMOTE_ACCESS_ERR: Failure(
-        "REM_ACCESS_ERR", 0x88, "ConnectX-2: NVIDIA's forum, topic 207715"
-    ),
-    CompletionStatus.REMOTE_OP_ERR: Failure("REM_OP_ERR", 0x89, "mlx5: openucx/ucx#5472"),
-    CompletionStatus.TRANSPORT_RETRY_EXC_ERR: Failure(
-        "RETRY_EXC_ERR", 0x81, "ConnectX: Oracle System Handbook, document 1614576.1"
-    ),
-    CompletionStatus.RNR_RETRY_EXC_ERR: Failure(
-        "RNR_RETRY_EXC_ERR", 0x87, "ConnectX-6: published measurements of recovery, rnr_retry 0"
-    ),
-    CompletionStatus.REMOTE_ABORTED_ERR: Failure(
-        "REM_ABORT_ERR", 0x93, "mlx5: UCX, ib_mlx5.h: UCT_IB_MLX5_CQE_VENDOR_SYND_ODP"
-    ),
+    status: BY_NAME[status.name] for status in CompletionStatus
 }
 """The statuses of completions in error (names of verbs: Linux `ib/cq.c: mlx4_ib_handle_error_cqe`).
-
-ConnectX-4 and later (mlx5) have the same vendor syndromes as far as both are known. Where nobody
-published one, it is `UNKNOWN_VENDOR_SYNDROME`.
 """
 NAMES_OF_STATUSES: Mapping[int, tuple[str, ...]] = {
     int(status): tuple(dict.fromkeys((failure.verbs, status.name)))

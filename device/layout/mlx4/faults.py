@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from bluebridge.device.layout.failures import Failure
 from bluebridge.device.layout.faults import COUNTED, NO_LIMIT, OF_PAIRS, Effect, Layer, NamedFault
 from bluebridge.device.layout.mlx4.commands import Opcode, Status
-from bluebridge.device.layout.mlx4.cqe import FAILURES, CompletionStatus, Failure
+from bluebridge.device.layout.mlx4.cqe import FAILURES, CompletionStatus
 from bluebridge.device.layout.mlx4.eqe import (
     PORT_MNG_GUID_INFO,
     PORT_MNG_PKEY_TABLE,

@@ -10,8 +10,8 @@ from typing import Final
 
 from bluebridge.device.layout.fields import Struct, bits, raw, u8, u32, u64
 
-RING_UNIT: Final = 64
-"""Bytes that page offsets of rings count."""
+LOG_PAGE_PARTS: Final = 6
+"""Page offsets of rings count 64ths of a page, whatever its size."""
 PAGE_SHIFT: Final = 12
 """Logarithm of the page size in bytes that `log_page_size` 0 stands for."""
 
@@ -67,7 +67,7 @@ CQC = Struct(
     bits("period_mode", 0x00, 4, 16, 15, "0 = the period starts at an event, 1 = at an entry"),
     bits("compressed", 0x00, 4, 14, doc="several entries in one"),
     bits("state", 0x00, 4, 11, 8, "9 = armed, 6 = armed for solicited, 10 = fired"),
-    bits("page_offset", 0x08, 4, 11, 6, "of the ring in its first page, in 64 bytes"),
+    bits("page_offset", 0x08, 4, 11, 6, "of the ring in its first page, in 64ths of it"),
     bits("log_size", 0x0C, 4, 28, 24, "entries"),
     bits("uar", 0x0C, 4, 23, 0, "page of its doorbells"),
     bits("period", 0x10, 4, 27, 16, "moderation: microseconds"),
@@ -89,7 +89,7 @@ WQ: Final = Struct(
     bits("type", 0x00, 4, 31, 28, "QueueType"),
     bits("signature", 0x00, 4, 27),
     bits("end_padding", 0x00, 4, 26, 25),
-    bits("page_offset", 0x04, 4, 20, 16, "of the ring in its first page, in 64 bytes"),
+    bits("page_offset", 0x04, 4, 20, 16, "of the ring in its first page, in 64ths of it"),
     bits("limit", 0x04, 4, 15, 0, "entries left that cause an event"),
     bits("pd", 0x08, 4, 23, 0, "protection domain"),
     bits("uar", 0x0C, 4, 23, 0, "page of its doorbells"),

@@ -6,11 +6,16 @@ from collections.abc import Mapping
 from enum import IntEnum, IntFlag
 from typing import Final
 
+from bluebridge.device.layout.failures import BY_NAME
 from bluebridge.device.layout.fields import Struct, bits, u8, u16, u32, u64
 
 CQE_SIZE: Final = 64
 OWNER_OFFSET: Final = 0x3F
 OWNER_BIT: Final = 1
+GRH_IN_BUFFER: Final = 1 << 28
+"""Of the word with the remote QPN: the first 40 bytes of a datagram are a network header."""
+ROCE_HEADER_SHIFT: Final = 24
+"""Place of `RoceHeader` in that word."""
 
 
 class CqeOpcode(IntEnum):
@@ -42,19 +47,23 @@ class Syndrome(IntEnum):
     REMOTE_OP_ERR = 0x14
     TRANSPORT_RETRY_EXC_ERR = 0x15
     RNR_RETRY_EXC_ERR = 0x16
-    REMOTE_ABORT_ERR = 0x22
+    REMOTE_ABORTED_ERR = 0x22
 
 
-_VERBS: Final = (
-    "LOC_LEN_ERR", "LOC_QP_OP_ERR", "LOC_PROT_ERR", "WR_FLUSH_ERR", "MW_BIND_ERR", "BAD_RESP_ERR",
-    "LOC_ACCESS_ERR", "REM_INV_REQ_ERR", "REM_ACCESS_ERR", "REM_OP_ERR", "RETRY_EXC_ERR",
-    "RNR_RETRY_EXC_ERR", "REM_ABORT_ERR",
-)  # fmt: skip
 NAMES_OF_STATUSES: Final[Mapping[int, tuple[str, ...]]] = {
-    int(status): tuple(dict.fromkeys((verbs, status.name)))
-    for status, verbs in zip(Syndrome, _VERBS, strict=True)
+    int(status): tuple(dict.fromkeys((BY_NAME[status.name].verbs, status.name)))
+    for status in Syndrome
 }
 """The names of a syndrome: first that of verbs, then the card's own if it differs."""
+VENDOR_SYNDROMES: Final = {status: BY_NAME[status.name].vendor_syndrome for status in Syndrome}
+
+
+class RoceHeader(IntEnum):
+    """The network header that a datagram came with (inc/device.h: CQE_ROCE_L3_HEADER_TYPE_*)."""
+
+    GRH = 0
+    IPV6 = 1
+    IPV4 = 2
 
 
 class Checked(IntFlag):
@@ -106,7 +115,9 @@ CQE = Struct(
     bits("hashed_l4", 0x10, 1, 7, 6, "HashedL4"),
     bits("hashed_l3", 0x10, 1, 3, 2, "HashedL3"),
     u16("checksum", 0x14, "sum from the network header to the end of the packet"),
-    u32("remote_qpn", 0x18),
+    bits("grh", 0x18, 4, 29, 28, "1 = the first 40 bytes are a network header"),
+    bits("roce_header", 0x18, 4, 25, 24, "RoceHeader of a datagram"),
+    bits("remote_qpn", 0x18, 4, 23, 0),
     u8("checked", 0x1C, "Checked"),
     bits("l4", 0x1D, 1, 6, 4, "L4Header"),
     bits("l3", 0x1D, 1, 3, 2, "L3Header"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from enum import IntEnum, IntFlag
 from typing import Final
 
-from bluebridge.device.layout.fields import Struct, bits, u8, u32, u64
+from bluebridge.device.layout.fields import Struct, bits, raw, u8, u32, u64
 
 ENTRY: Final = 0x10
 """Byte offset of the context of a CQ or a key, in inputs and outputs of their commands."""
@@ -149,6 +149,71 @@ QUERY_Q_COUNTER = Struct(
 Q_COUNTERS = Struct(
     "Q_COUNTERS",
     0x100,
-    u32("out_of_buffer", 0x30, "frames that found no receive"),
+    u32("rx_write_requests", 0x10),
+    u32("rx_read_requests", 0x18),
+    u32("rx_atomic_requests", 0x20),
+    u32("out_of_buffer", 0x30, "frames or datagrams that found no receive"),
+    u32("out_of_sequence", 0x38),
+    u32("duplicate_request", 0x40),
+    u32("rnr_nak_retry_err", 0x48),
+    u32("packet_seq_err", 0x50),
+    u32("implied_nak_seq_err", 0x58),
+    u32("local_ack_timeout_err", 0x60),
+    u32("req_rnr_retries_exceeded", 0x70),
+    u32("resp_local_length_error", 0x78),
+    u32("req_local_length_error", 0x7C),
+    u32("resp_local_qp_error", 0x80),
+    u32("local_operation_error", 0x84),
+    u32("resp_local_protection", 0x88),
+    u32("req_local_protection", 0x8C),
+    u32("resp_cqe_error", 0x90),
+    u32("req_cqe_error", 0x94),
+    u32("req_mw_binding", 0x98),
+    u32("req_bad_response", 0x9C),
+    u32("req_remote_invalid_request", 0xA0),
+    u32("resp_remote_invalid_request", 0xA4),
+    u32("req_remote_access_errors", 0xA8),
+    u32("resp_remote_access_errors", 0xAC),
+    u32("req_remote_operation_errors", 0xB0),
+    u32("req_transport_retries_exceeded", 0xB4),
+    u32("resp_cqe_flush_error", 0xBC),
+    u32("req_cqe_flush_error", 0xC0),
     source="mlx5_ifc.h: mlx5_ifc_query_q_counter_out_bits",
+)
+ROCE_ADDRESS = Struct(
+    "ROCE_ADDRESS",
+    0x20,
+    raw("gid", 0x00, 16, "zero for none"),
+    bits("vlan_valid", 0x10, 4, 28),
+    bits("vlan", 0x10, 4, 27, 16),
+    raw("mac", 0x12, 6),
+    bits("l3_type", 0x18, 4, 11, 8, "0 = IPv4, 1 = IPv6"),
+    bits("version", 0x18, 4, 7, 0, "0 = RoCE v1, 2 = v2"),
+    doc="An own address: what messages come from, and which are taken.",
+    source="mlx5_ifc.h: mlx5_ifc_roce_addr_layout_bits",
+)
+ROCE_V2: Final = 2
+SET_ROCE_ADDRESS = Struct(
+    "SET_ROCE_ADDRESS",
+    0x30,
+    bits("index", 0x08, 4, 31, 16),
+    bits("port", 0x08, 4, 3, 0),
+    raw("address", 0x10, ROCE_ADDRESS.size, "ROCE_ADDRESS"),
+    doc="The same index is where QUERY_ROCE_ADDRESS has it; its output has the address at 0x10.",
+    source="mlx5_ifc.h: mlx5_ifc_set_roce_address_in_bits",
+)
+GROUP_MEMBER = Struct(
+    "GROUP_MEMBER",
+    0x20,
+    bits("qpn", 0x08, 4, 23, 0),
+    raw("gid", 0x10, 16),
+    doc="Input of ATTACH_TO_MCG and DETACH_FROM_MCG.",
+    source="mlx5_ifc.h: mlx5_ifc_attach_to_mcg_in_bits",
+)
+VPORT_PKEY = Struct(
+    "VPORT_PKEY",
+    0x14,
+    bits("pkey", 0x10, 4, 15, 0, "the one that there is"),
+    doc="Output of QUERY_HCA_VPORT_PKEY.",
+    source="mlx5_ifc.h: mlx5_ifc_query_hca_vport_pkey_out_bits",
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import IntEnum, IntFlag
 from typing import Final
 
-from bluebridge.device.layout.fields import Struct, bits, u8, u16, u32, u64
+from bluebridge.device.layout.fields import Struct, bits, raw, u8, u16, u32, u64
 
 BLOCK_BYTES: Final = 64
 """Bytes that send queues and their counters count."""
@@ -87,6 +87,44 @@ DATA = Struct(
     u64("va", 0x08, "local address"),
     source="inc/qp.h: struct mlx5_wqe_data_seg",
 )
+REMOTE = Struct(
+    "REMOTE",
+    SEGMENT_BYTES,
+    u64("va", 0x00, "remote address"),
+    u32("rkey", 0x08),
+    source="inc/qp.h: struct mlx5_wqe_raddr_seg",
+)
+ATOMIC = Struct(
+    "ATOMIC",
+    SEGMENT_BYTES,
+    u64("swap_add", 0x00),
+    u64("compare", 0x08),
+    source="inc/qp.h: struct mlx5_wqe_atomic_seg",
+)
+XRC = Struct(
+    "XRC",
+    SEGMENT_BYTES,
+    bits("srqn", 0x00, 4, 23, 0, "SRQ of the peer"),
+    source="inc/qp.h: struct mlx5_wqe_xrc_seg",
+)
+DATAGRAM = Struct(
+    "DATAGRAM",
+    3 * SEGMENT_BYTES,
+    u32("qkey", 0x00, "bit 31: that of the queue pair"),
+    bits("qpn", 0x08, 4, 23, 0, "the peer's"),
+    bits("priority", 0x0C, 1, 3, 1, "of the VLAN tag"),
+    u16("udp_port", 0x0E, "source port of RoCE v2; 0 = any"),
+    raw("rmac", 0x14, 6, "MAC address of the peer"),
+    u8("tclass", 0x1A),
+    u8("hop_limit", 0x1B),
+    bits("source", 0x1C, 4, 27, 20, "index of the own RoCE address"),
+    bits("flow_label", 0x1C, 4, 19, 0),
+    raw("rgid", 0x20, 16, "GID of the peer"),
+    doc="Address vector of a datagram.",
+    source="inc/qp.h: struct mlx5_av",
+)
+OWN_QKEY: Final = 1 << 31
+FENCE_SHIFT: Final = 5
 SEND_DOORBELL = Struct(
     "SEND_DOORBELL",
     8,

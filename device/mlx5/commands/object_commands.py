@@ -6,15 +6,10 @@ from collections.abc import Iterator
 
 from bluebridge.device.layout.mlx5.commands import Opcode
 from bluebridge.device.layout.mlx5.contexts import MKC
-from bluebridge.device.layout.mlx5.objects import (
-    CREATE_MKEY,
-    ENTRY,
-    LIST,
-    Q_COUNTERS,
-    QUERY_Q_COUNTER,
-)
+from bluebridge.device.layout.mlx5.objects import CREATE_MKEY, ENTRY, LIST, QUERY_Q_COUNTER
 from bluebridge.device.mlx5.adapter import Adapter
 from bluebridge.device.mlx5.commands.command import Rule, number_of, numbered
+from bluebridge.device.mlx5.ports.counters import q_counters
 
 
 def alloc_pd(adapter: Adapter, data: bytes) -> bytes:
@@ -60,26 +55,25 @@ def destroy_mkey(adapter: Adapter, data: bytes) -> bytes:
 
 def alloc_q_counter(adapter: Adapter, data: bytes) -> bytes:
     """Return the number of a set of counters, which are zero."""
-    number = adapter.objects.counter_sets.take()
-    adapter.objects.steering.missed.pop(number, None)
-    return numbered(number)
+    return numbered(adapter.objects.create_counters())
 
 
 def dealloc_q_counter(adapter: Adapter, data: bytes) -> bytes:
     """Free a set of counters."""
-    adapter.objects.counter_sets.free(number_of(data) & 0xFF)
+    adapter.objects.destroy_counters(number_of(data) & 0xFF)
     return b""
 
 
 def query_q_counter(adapter: Adapter, data: bytes) -> bytes:
     """Return a set of counters, and clear it if that is wanted."""
-    number = QUERY_Q_COUNTER.get(data, "number")
-    adapter.objects.counter_sets.check(number)
-    missed = adapter.objects.steering.missed
-    answer = Q_COUNTERS.pack(out_of_buffer=missed.get(number, 0) & 0xFFFFFFFF)
+    objects, number = adapter.objects, QUERY_Q_COUNTER.get(data, "number")
+    objects.counter_sets.check(number)
+    missed, troubles = objects.steering.missed, objects.rdma.sets[number]
+    answer = q_counters(troubles, missed.get(number, 0))
     if QUERY_Q_COUNTER.get(data, "clear"):
         missed.pop(number, None)
-    return bytes(answer)
+        troubles.counts.clear()
+    return answer
 
 
 RULES: dict[int, Rule] = {

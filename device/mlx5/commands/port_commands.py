@@ -51,7 +51,7 @@ def modify_context(adapter: Adapter, data: bytes) -> bytes:
 def query_counters(adapter: Adapter, data: bytes) -> bytes:
     """Return the counters of the virtual port."""
     _check_own(data)
-    return vport_counters(adapter.objects.port)
+    return vport_counters(adapter.objects.port, adapter.objects.traffic)
 
 
 def access(number: int) -> Access:

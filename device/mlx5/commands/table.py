@@ -8,9 +8,12 @@ from bluebridge.device.mlx5.commands import (
     flow_commands,
     interface_commands,
     object_commands,
+    pair_commands,
     port_commands,
     queue_commands,
     register_commands,
+    roce_commands,
+    shared_queue_commands,
 )
 from bluebridge.device.mlx5.commands.command import Rule
 
@@ -23,4 +26,7 @@ RULES: dict[int, Rule] = {
     **interface_commands.RULES,
     **flow_commands.RULES,
     **port_commands.RULES,
+    **pair_commands.RULES,
+    **shared_queue_commands.RULES,
+    **roce_commands.RULES,
 }

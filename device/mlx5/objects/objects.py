@@ -1,4 +1,4 @@
-"""The objects of one adapter that its network device is made of, wired once."""
+"""The objects of one adapter, wired once: those of its network device here."""
 
 from __future__ import annotations
 
@@ -13,18 +13,20 @@ from bluebridge.device.layout.mlx5.contexts import RQC, SQC, TIRC, Dispatch
 from bluebridge.device.layout.net.ethernet import ETHERTYPE_VLAN
 from bluebridge.device.mlx5.numbers import Numbers
 from bluebridge.device.mlx5.objects.keys import PAGE_SHIFTS, MemoryKeys
+from bluebridge.device.mlx5.objects.rdma import RdmaObjects
 from bluebridge.device.mlx5.ports.registers import PortRegisters
-from bluebridge.device.mlx5.ports.vport import LinkEvents, UnicastAddresses, Vport
+from bluebridge.device.mlx5.ports.roce_addresses import OwnAddresses
+from bluebridge.device.mlx5.ports.vport import LinkEvents, Vport
 from bluebridge.device.mlx5.rings.completion_queues import CompletionQueues
 from bluebridge.device.mlx5.rings.event_queues import EventQueues
 from bluebridge.device.mlx5.rings.frame_queues import (
     ReceiveQueueObject,
     SendQueueObject,
-    Surroundings,
     receive_buffer,
     send_buffer,
 )
 from bluebridge.device.mlx5.rings.page_lists import PageLists
+from bluebridge.device.mlx5.rings.surroundings import Surroundings
 from bluebridge.device.mlx5.settings.config import Config
 from bluebridge.device.mlx5.settings.refused import Refused
 from bluebridge.device.mlx5.steering.receiver import FrameSteering
@@ -33,6 +35,7 @@ from bluebridge.device.mlx5.steering.tables import FlowTables
 from bluebridge.device.pci.bus import HostBus
 from bluebridge.device.rdma.memory.regions import MemoryRegions
 from bluebridge.device.rdma.pairs.queues import CUSTOMER_TAG
+from bluebridge.device.rdma.ports.counters import Diagnostics, InterfaceCounter
 from bluebridge.device.rdma.ports.port import Port
 
 _Object = TypeVar("_Object")
@@ -44,7 +47,7 @@ MAX_PDS: Final = 1 << 16
 MAX_DOMAINS: Final = 1 << 8
 MAX_COUNTER_SETS: Final = 255
 FIRST_QUEUE: Final = 0x1000
-MAX_QUEUES: Final = 1 << 13
+MAX_QUEUES: Final = 1 << 17
 MAX_TIS: Final = 1 << 10
 MAX_TIRS: Final = 1 << 12
 MAX_QUEUE_TABLES: Final = 1 << 12
@@ -58,7 +61,7 @@ WORD: Final = 4
 class Objects:
     """All objects of one adapter but event queues, and its port on `fabric`.
 
-    SQs and RQs have numbers of one range, as queue pairs have: completions name them by number.
+    SQs, RQs and queue pairs have numbers of one range: completions name them by number.
     """
 
     def __init__(
@@ -70,9 +73,9 @@ class Objects:
         eqs: EventQueues,
         faults: ArmedFaults,
     ) -> None:
-        sources = UnicastAddresses(config.mac)
-        self.port = Port(1, fabric, config.mac, bus, LinkEvents(eqs), sources)
-        self.vport = Vport(self.port, sources, config.node_guid)
+        self.sources = OwnAddresses(config.mac)
+        self.port = Port(1, fabric, config.mac, bus, LinkEvents(eqs), self.sources)
+        self.vport = Vport(self.port, self.sources, config.node_guid)
         self.registers = PortRegisters(self.port)
         self.pds = Numbers("PD", 1, MAX_PDS)
         self.domains = Numbers("transport domain", 1, MAX_DOMAINS)
@@ -86,7 +89,7 @@ class Objects:
         self.keys = MemoryKeys(regions)
         self.cqs = CompletionQueues(bus, pages, eqs)
         self._around = Surroundings(bus, pages, regions, self.cqs, eqs, self.port, faults)
-        self._queue_numbers = Numbers("SQ or RQ", FIRST_QUEUE, MAX_QUEUES)
+        self._queue_numbers = Numbers("queue", FIRST_QUEUE, MAX_QUEUES)
         self.sqs: dict[int, SendQueueObject] = {}
         self.rqs: dict[int, ReceiveQueueObject] = {}
         self._tis_numbers = Numbers("TIS", 1, MAX_TIS)
@@ -98,6 +101,7 @@ class Objects:
         self.queue_tables: dict[int, QueueTable] = {}
         self.flows = FlowTables()
         self.steering = FrameSteering(self.flows, self.tirs, self.rqs)
+        self.rdma = RdmaObjects(self._around, self._queue_numbers, config.network, self.steering)
         self._frames = FrameReceiver(self.rqs.get, self.steering, STRIPPED_TAGS)
         self.port.attach(self._receive)
 
@@ -108,6 +112,7 @@ class Objects:
             queue.dismantle()
         self.sqs.clear()
         self.rqs.clear()
+        self.rdma.reset()
         self.tises.clear()
         self.tirs.clear()
         self._hashes.clear()
@@ -130,9 +135,34 @@ class Objects:
         self.port.leave()
 
     def _receive(self, port: Port, message: Message | ConnectedPacket) -> int:
-        if not isinstance(message, Frames):
-            return 0
-        return self._frames.receive(port, self.registers.admitted(message))
+        if isinstance(message, Frames):
+            return self._frames.receive(port, self.registers.admitted(message))
+        return self.rdma.pairs.receive(port, message) if self.vport.roce else 0
+
+    @property
+    def traffic(self) -> InterfaceCounter:
+        """The packets of queue pairs."""
+        return self._around.traffic
+
+    def set_roce_address(self, index: int, address: bytes) -> None:
+        """Set or remove an address that messages come from; raises `Refused`."""
+        self.sources.set_entry(index, address)
+        self.port.sources_changed()
+        self.rdma.pairs.reroute(self.port)
+
+    # -- counters ---------------------------------------------------------------------------------
+
+    def create_counters(self) -> int:
+        """Make a set of counters, which are zero; returns its number. Raises `Refused`."""
+        number = self.counter_sets.take()
+        self.steering.missed.pop(number, None)
+        self.rdma.sets[number] = Diagnostics()
+        return number
+
+    def destroy_counters(self, number: int) -> None:
+        """Destroy a set of counters; raises `Refused` (BAD_RES)."""
+        self.counter_sets.free(number)
+        self.rdma.sets.pop(number, None)
 
     def counts(self) -> dict[str, int]:
         """Return how many objects of each kind there are."""
@@ -141,6 +171,9 @@ class Objects:
             "td": len(self.domains),
             "mkey": len(self.keys),
             "cq": len(self.cqs),
+            "qp": len(self.rdma.made),
+            "srq": len(self.rdma.srqs),
+            "xrcd": len(self.rdma.xrcds),
             "sq": len(self.sqs),
             "rq": len(self.rqs),
             "tis": len(self.tises),
@@ -200,9 +233,12 @@ class Objects:
         """
         if register % SEND_REGISTER_BYTES + len(data) != DOORBELL_BYTES:
             return
-        queue = self.sqs.get(int.from_bytes(data[-WORD:], "big") >> 8)
+        number = int.from_bytes(data[-WORD:], "big") >> 8
+        queue = self.sqs.get(number)
         if queue is not None:
             queue.ring.ring()
+        else:
+            self.rdma.ring(number)
 
     # -- interfaces of send and receive ----------------------------------------------------------
 

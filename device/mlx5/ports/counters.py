@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from bluebridge.device.layout.mlx5.objects import VPORT_COUNTERS
+from bluebridge.device.layout.mlx5.objects import Q_COUNTERS, VPORT_COUNTERS
 from bluebridge.device.layout.mlx5.port_registers import (
     IEEE_802_3,
     PER_PRIORITY,
@@ -17,8 +17,44 @@ from bluebridge.device.layout.mlx5.port_registers import (
     CounterGroup,
 )
 from bluebridge.device.mlx5.ports.vport import FCS_BYTES
-from bluebridge.device.rdma.ports.counters import NO_VLAN_CLASS, Direction
+from bluebridge.device.rdma.ports.counters import (
+    NO_VLAN_CLASS,
+    Diagnostics,
+    Direction,
+    InterfaceCounter,
+    Trouble,
+)
 from bluebridge.device.rdma.ports.port import Port
+
+_WORD: Final = 0xFFFFFFFF
+_SEND_ERRORS: Final = {
+    "local_operation_error": Trouble.SEND_OPERATION,
+    "req_local_length_error": Trouble.SEND_LENGTH,
+    "req_local_protection": Trouble.SEND_PROTECTION,
+    "req_mw_binding": Trouble.SEND_BINDING,
+    "req_bad_response": Trouble.SEND_BAD_ANSWER,
+    "req_remote_invalid_request": Trouble.SEND_INVALID_REQUEST,
+    "req_remote_access_errors": Trouble.SEND_REMOTE_ACCESS,
+    "req_remote_operation_errors": Trouble.SEND_REMOTE_OPERATION,
+    "req_transport_retries_exceeded": Trouble.SEND_RETRIES_USED_UP,
+    "req_rnr_retries_exceeded": Trouble.SEND_RNR_RETRIES_USED_UP,
+}
+_RECEIVE_ERRORS: Final = {
+    "resp_local_length_error": Trouble.RECEIVE_LENGTH,
+    "resp_local_qp_error": Trouble.RECEIVE_OPERATION,
+    "resp_local_protection": Trouble.RECEIVE_PROTECTION,
+}
+_EVENTS: Final = {
+    "out_of_sequence": Trouble.SEQUENCE_NAK_SENT,
+    "duplicate_request": Trouble.DUPLICATE_CAME,
+    "rnr_nak_retry_err": Trouble.RNR_NAK_CAME,
+    "packet_seq_err": Trouble.SEQUENCE_NAK_CAME,
+    "local_ack_timeout_err": Trouble.TIMED_OUT,
+    "resp_remote_invalid_request": Trouble.INVALID_REQUEST_NAK_SENT,
+    "resp_remote_access_errors": Trouble.REMOTE_ACCESS_NAK_SENT,
+    "req_cqe_flush_error": Trouble.SEND_FLUSHED,
+    "resp_cqe_flush_error": Trouble.RECEIVE_FLUSHED,
+}
 
 
 def _octets(direction: Direction) -> int:
@@ -110,9 +146,37 @@ GROUPS: Final[dict[int, Callable[[Port, int], bytes]]] = {
 """The groups of PPCNT whose counters are not always zero."""
 
 
-def vport_counters(port: Port) -> bytes:
-    """Return the counters of the virtual port (QUERY_VPORT_COUNTER): frames without their FCS."""
-    values: dict[str, int] = {}
+def q_counters(troubles: Diagnostics, missed: int) -> bytes:
+    """Return a set of counters as QUERY_Q_COUNTER has it.
+
+    `missed`: what found no receive in RQs. A queue pair's message without one is an RNR NAK.
+    """
+    counts = troubles.counts
+    values = {
+        name: counts.get(trouble, 0)
+        for name, trouble in (_SEND_ERRORS | _RECEIVE_ERRORS | _EVENTS).items()
+    }
+    values["req_cqe_error"] = values["req_cqe_flush_error"] + sum(
+        values[name] for name in _SEND_ERRORS
+    )
+    values["resp_cqe_error"] = values["resp_cqe_flush_error"] + sum(
+        values[name] for name in _RECEIVE_ERRORS
+    )
+    values["out_of_buffer"] = missed + counts.get(Trouble.RNR_NAK_SENT, 0)
+    return bytes(Q_COUNTERS.pack({name: value & _WORD for name, value in values.items()}))
+
+
+def vport_counters(port: Port, messages: InterfaceCounter) -> bytes:
+    """Return the counters of the virtual port (QUERY_VPORT_COUNTER): frames without their FCS.
+
+    `messages` are the packets of queue pairs, which are no frames of the network device.
+    """
+    values = {
+        "received_ib_unicast_packets": messages.rx_packets,
+        "received_ib_unicast_octets": messages.rx_bytes,
+        "transmitted_ib_unicast_packets": messages.tx_packets,
+        "transmitted_ib_unicast_octets": messages.tx_bytes,
+    }
     for name, direction in (("received", port.counters.rx), ("transmitted", port.counters.tx)):
         for kind in ("unicast", "multicast", "broadcast"):
             values[f"{name}_{kind}_packets"] = sum(getattr(direction, kind))

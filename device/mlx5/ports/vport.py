@@ -5,7 +5,6 @@ Linux `core/vport.c`, `core/en_fs.c: mlx5e_vport_context_update`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 from bluebridge.device.fabric.subnet.port import Change, PortAgent
@@ -20,14 +19,12 @@ from bluebridge.device.layout.mlx5.event_queues import (
     EventType,
 )
 from bluebridge.device.layout.mlx5.objects import AddressList, VportField
-from bluebridge.device.layout.net.ethernet import NO_VLAN
-from bluebridge.device.layout.net.roce import NO_GID
+from bluebridge.device.mlx5.ports.roce_addresses import OwnAddresses
 from bluebridge.device.mlx5.rings.event_queues import EventQueues
 from bluebridge.device.mlx5.rings.frame_queues import MAX_FRAME
 from bluebridge.device.mlx5.settings.refused import Refused
 from bluebridge.device.rdma.ports.face import PortEvents
 from bluebridge.device.rdma.ports.port import Port
-from bluebridge.device.rdma.ports.port_tables import Path, Source, Sources
 
 FCS_BYTES: Final = 4
 MAX_MTU: Final = MAX_FRAME + FCS_BYTES
@@ -52,34 +49,10 @@ _FIELDS: Final = {
 }
 
 
-class UnicastAddresses(Sources):
-    """The MAC addresses of a virtual port; none but the burned-in one before software has some."""
-
-    def __init__(self, burned_in: bytes) -> None:
-        self._burned_in = burned_in
-        self.reset()
-
-    def reset(self) -> None:
-        self.macs: Sequence[bytes] = ()
-
-    def of(self, path: Path) -> Source:
-        return Source(self.mac, NO_GID, NO_VLAN, 0)
-
-    @property
-    def mac(self) -> bytes:
-        return self.macs[0] if self.macs else self._burned_in
-
-    def macs_in_use(self) -> frozenset[bytes]:
-        return frozenset(self.macs or (self._burned_in,))
-
-    def gids_in_use(self) -> frozenset[bytes]:
-        return frozenset()
-
-
 class Vport:
     """The virtual port of one adapter over its `port`; `guid` is that of the node."""
 
-    def __init__(self, port: Port, sources: UnicastAddresses, guid: int) -> None:
+    def __init__(self, port: Port, sources: OwnAddresses, guid: int) -> None:
         self._port = port
         self._sources = sources
         self._guid = guid
@@ -95,6 +68,11 @@ class Vport:
             permanent_address=self._port.burned_in,
         )
         self.lists: dict[AddressList, bytes] = dict.fromkeys(AddressList, b"")
+
+    @property
+    def roce(self) -> bool:
+        """Whether software has switched RoCE on."""
+        return bool(NIC_VPORT.get(self.context, "roce"))
 
     def query(self, kind: int) -> bytes:
         """Return the context with a list of addresses or VLANs; raises `Refused`."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from bluebridge.device.layout.mlx5.commands import Status
-from bluebridge.device.layout.mlx5.contexts import CQC, PAGE_SHIFT, RING_UNIT
+from bluebridge.device.layout.mlx5.contexts import CQC
 from bluebridge.device.layout.mlx5.cqe import CQE_SIZE, OWNER_BIT
 from bluebridge.device.layout.mlx5.event_queues import (
     COMPLETION_EQE,
@@ -46,7 +46,8 @@ class CompletionQueue(CompletionRing):
     ) -> None:
         get = CQC.get
         log_size, record = get(context, "log_size"), get(context, "doorbell_record") & ~7
-        super().__init__(bus, cqn, buffer, log_size, CQE_SIZE, CQE_SIZE, OWNER_BIT, record)
+        stride = CQE_SIZE << get(context, "cqe_size")
+        super().__init__(bus, cqn, buffer, log_size, stride, CQE_SIZE, OWNER_BIT, record)
         self._eqs = eqs
         self._event = bytes(COMPLETION_EQE.pack(type=EventType.COMPLETION, cqn=cqn))
         self._context = context
@@ -128,15 +129,15 @@ class CompletionQueues:
         log_size, eqn = CQC.get(context, "log_size"), CQC.get(context, "eqn") & 0xFF
         if log_size > MAX_LOG_SIZE:
             raise Refused(Status.BAD_PARAM, f"2**{log_size} completions")
-        if CQC.get(context, "cqe_size") or CQC.get(context, "compressed"):
-            raise Refused(Status.BAD_PARAM, "entries of 64 bytes without compression only")
+        if CQC.get(context, "cqe_size") > 1 or CQC.get(context, "compressed"):
+            raise Refused(Status.BAD_PARAM, "entries of 64 or 128 bytes without compression only")
         if CQC.get(context, "collapsed"):
             raise Refused(Status.BAD_PARAM, "collapsed CQs are not offered")
         if self._eqs.get(eqn) is None:
             raise Refused(Status.BAD_RES, f"EQ {eqn:#x}")
-        start = CQC.get(context, "page_offset") * RING_UNIT
-        shift = CQC.get(context, "log_page_size") + PAGE_SHIFT
-        buffer = self._pages.buffer(listed, shift, CQE_SIZE << log_size, start)
+        length = CQE_SIZE << (log_size + CQC.get(context, "cqe_size"))
+        pages, offset = CQC.get(context, "log_page_size"), CQC.get(context, "page_offset")
+        buffer = self._pages.ring(listed, pages, length, offset)
         cqn = self._numbers.take()
         self._queues[cqn] = CompletionQueue(self._bus, self._eqs, cqn, context, buffer)
         return cqn

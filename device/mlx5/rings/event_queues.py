@@ -51,9 +51,8 @@ class EventQueues(EventRings):
         eqn = next((n for n in range(MAX_QUEUES) if n not in self._queues), None)
         if eqn is None:
             raise Refused(Status.LIM_ERR, f"more than {MAX_QUEUES} event queues")
-        shift = EQC.get(context, "log_page_size") + 12
-        start = EQC.get(context, "page_offset") * EQE_BYTES
-        buffer = self._pages.buffer(pages, shift, EQE_BYTES << log_size, start)
+        shift, offset = EQC.get(context, "log_page_size"), EQC.get(context, "page_offset")
+        buffer = self._pages.ring(pages, shift, EQE_BYTES << log_size, offset)
         self._queues[eqn] = EventRing(eqn, buffer, 1 << log_size, vector, context, mask)
         return eqn
 

@@ -8,7 +8,7 @@ from bluebridge.device.armed_faults import FOREIGN_QPN
 from bluebridge.device.layout import ibverbs
 from bluebridge.device.layout.mlx5.cqe import CQE, ERROR_CQE, CqeOpcode
 from bluebridge.device.layout.mlx5.wqe import SendOpcode
-from bluebridge.device.mlx5.rings.work_requests import OPCODES
+from bluebridge.device.mlx5.rings.message_requests import SEND_OPCODES
 
 _ERRORS: Final = (CqeOpcode.REQUEST_ERROR, CqeOpcode.RESPONSE_ERROR)
 
@@ -28,7 +28,7 @@ class FaultyEntries:
 
     def posted(self, operation: int) -> str:
         """Return the name in verbs of an operation of engines."""
-        return ibverbs.operation(SendOpcode(OPCODES[operation]).name)
+        return ibverbs.operation(SendOpcode(SEND_OPCODES[operation]).name)
 
     def foreign(self, cqe: bytes) -> bytes:
         """Return the entry as one of `FOREIGN_QPN`."""
@@ -44,6 +44,7 @@ class FaultyEntries:
                 vendor_syndrome=vendor,
                 syndrome=status,
                 wqe_opcode=CQE.get(cqe, "wqe_opcode"),
+                srqn=CQE.get(cqe, "srqn"),
                 qpn=CQE.get(cqe, "qpn"),
                 wqe_counter=CQE.get(cqe, "wqe_counter"),
                 opcode=CqeOpcode.REQUEST_ERROR if sent else CqeOpcode.RESPONSE_ERROR,

@@ -4,34 +4,21 @@ from __future__ import annotations
 
 from typing import Final
 
-from bluebridge.device.armed_faults import ArmedFaults
 from bluebridge.device.ethernet.sender import EthernetSender
 from bluebridge.device.layout.mlx5.commands import Status
-from bluebridge.device.layout.mlx5.contexts import (
-    PAGE_SHIFT,
-    RING_UNIT,
-    RQC,
-    SQC,
-    WQ,
-    WQ_OFFSET,
-    QueueState,
-    QueueType,
-)
+from bluebridge.device.layout.mlx5.contexts import RQC, SQC, WQ, WQ_OFFSET, QueueState, QueueType
 from bluebridge.device.layout.mlx5.objects import RqField
 from bluebridge.device.layout.mlx5.wqe import BLOCK_BYTES
-from bluebridge.device.mlx5.rings.completion_queues import CompletionQueues
-from bluebridge.device.mlx5.rings.completions import RQ_EVENT, SQ_EVENT, FrameCompletions
-from bluebridge.device.mlx5.rings.event_queues import EventQueues
+from bluebridge.device.mlx5.rings.completions import FrameCompletions
 from bluebridge.device.mlx5.rings.page_lists import PageLists
+from bluebridge.device.mlx5.rings.queue_completions import RQ_EVENT, SQ_EVENT
 from bluebridge.device.mlx5.rings.send_ring import SendRing
+from bluebridge.device.mlx5.rings.surroundings import Surroundings
 from bluebridge.device.mlx5.settings.refused import Refused
-from bluebridge.device.pci.bus import HostBus
-from bluebridge.device.rdma.memory.regions import MemoryRegions
 from bluebridge.device.rdma.memory.scatter_gather import LocalMemory
 from bluebridge.device.rdma.pairs.engines import ReceiveEngine, SendEngine
 from bluebridge.device.rdma.pairs.queue_pair import QueuePair
 from bluebridge.device.rdma.pairs.queues import SharedReceiveQueue, SharedReceiveQueues
-from bluebridge.device.rdma.ports.counters import InterfaceCounter
 from bluebridge.device.rdma.ports.port import Port
 from bluebridge.device.rdma.ports.port_tables import Path
 from bluebridge.device.rdma.vocabulary import PairState, Role
@@ -76,29 +63,6 @@ class NoSharedQueues(SharedReceiveQueues):
 NO_SHARED_QUEUES: Final = NoSharedQueues()
 
 
-class Surroundings:
-    """Parts of the adapter that each queue uses: bus, rings' pages, keys, event queues, port."""
-
-    def __init__(
-        self,
-        bus: HostBus,
-        pages: PageLists,
-        regions: MemoryRegions,
-        cqs: CompletionQueues,
-        eqs: EventQueues,
-        port: Port,
-        faults: ArmedFaults,
-    ) -> None:
-        self.bus = bus
-        self.faults = faults
-        self.pages = pages
-        self.regions = regions
-        self.cqs = cqs
-        self.eqs = eqs
-        self.port = port
-        self.traffic = InterfaceCounter()
-
-
 class FrameQueue(QueuePair):
     """An SQ or RQ; `context` is what software described it with, `cqn` its completion queue."""
 
@@ -106,9 +70,7 @@ class FrameQueue(QueuePair):
         self.context = bytearray(context)
         self.cqn = (SQC if kind == SQ_EVENT else RQC).get(context, "cqn")
         pd = WQ.get(context, "pd", WQ_OFFSET)
-        completions = FrameCompletions(
-            around.bus, around.cqs, around.eqs, number, self.cqn, kind, around.faults
-        )
+        completions = FrameCompletions(around, number, self.cqn, kind)
         super().__init__(
             number,
             Role.ETHERNET,
@@ -241,9 +203,8 @@ def _buffer(pages: PageLists, context: bytes, listed: bytes) -> QueueBuffer:
     if log_size > MAX_LOG_SIZE:
         raise Refused(Status.BAD_PARAM, f"a queue of 2**{log_size} entries")
     length = 1 << (log_size + WQ.get(context, "log_stride", WQ_OFFSET))
-    start = WQ.get(context, "page_offset", WQ_OFFSET) * RING_UNIT
-    shift = WQ.get(context, "log_page_size", WQ_OFFSET) + PAGE_SHIFT
-    return pages.buffer(listed, shift, length, start)
+    offset = WQ.get(context, "page_offset", WQ_OFFSET)
+    return pages.ring(listed, WQ.get(context, "log_page_size", WQ_OFFSET), length, offset)
 
 
 def _ignore(pair: QueuePair) -> None:

@@ -6,6 +6,7 @@ from struct import unpack_from
 from typing import Final
 
 from bluebridge.device.layout.mlx5.commands import Status
+from bluebridge.device.layout.mlx5.contexts import LOG_PAGE_PARTS, PAGE_SHIFT
 from bluebridge.device.mlx5.settings.refused import Refused
 from bluebridge.device.pci.bus import HostBus
 from bluebridge.device.rings.queue_buffer import PageAccount, QueueBuffer
@@ -28,6 +29,15 @@ class PageLists:
     def reset(self) -> None:
         """Start the count of pages anew: all rings are forgotten, even if not yet freed."""
         self._account = PageAccount()
+
+    def ring(self, pages: bytes, log_page_size: int, length: int, offset: int) -> QueueBuffer:
+        """Return the ring of `length` bytes that contexts describe; raises `Refused` as `buffer`.
+
+        Pages have 4 KiB times two to the power of `log_page_size`, and the ring begins `offset`
+        64ths of a page into the first one.
+        """
+        shift = log_page_size + PAGE_SHIFT
+        return self.buffer(pages, shift, length, offset << shift >> LOG_PAGE_PARTS)
 
     def buffer(self, pages: bytes, shift: int, length: int, start: int = 0) -> QueueBuffer:
         """Return the ring of `length` bytes that begins `start` bytes into the first page.

@@ -1,7 +1,8 @@
-"""Send queues of Ethernet: blocks of 64 bytes, up to the counter in the doorbell record."""
+"""Send queues: blocks of 64 bytes, up to the counter in the doorbell record."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from struct import Struct
 from typing import Final
 
@@ -16,7 +17,7 @@ from bluebridge.device.rdma.pairs.engines import SendEngine
 from bluebridge.device.rdma.pairs.queue_pair import QueuePair
 from bluebridge.device.rdma.pairs.queues import SendQueue
 from bluebridge.device.rdma.vocabulary import CompletionStatus, PairState
-from bluebridge.device.rdma.work import WorkError
+from bluebridge.device.rdma.work import SendWork, WorkError
 from bluebridge.device.rings.queue_buffer import QueueBuffer
 
 BUDGET: Final = 64
@@ -26,10 +27,11 @@ RECORD_OFFSET: Final = 4
 """Place of the send counter in a doorbell record."""
 _SEGMENTS: Final = BLOCK_BYTES // SEGMENT_BYTES
 _HEADER: Final = Struct(">II")
+_FLUSHING: Final = (PairState.ERR, PairState.SQER)
 
 
 class SendRing(SendQueue):
-    """The entries of one SQ for the `engine` of the `owner`.
+    """The entries of one send queue for the `engine` of the `owner`, as its `reader` reads them.
 
     `index` counts blocks that were carried out and `head` those that were posted at the last look
     at the record. Neither wraps: the log tells the entries of different laps apart by them.
@@ -44,6 +46,9 @@ class SendRing(SendQueue):
         log_size: int,
         record: int,
         faults: ArmedFaults,
+        *,
+        reader: Callable[[bytes, int], SendWork] = read_frame,
+        what: What = What.FRAME_WQE,
     ) -> None:
         self._faults = faults
         self.deaf = False
@@ -51,6 +56,8 @@ class SendRing(SendQueue):
         self._bus = bus
         self._owner = owner
         self._engine = engine
+        self._reader = reader
+        self._what = what
         self.buffer = buffer
         self.log_size = log_size
         self.record = record + RECORD_OFFSET
@@ -120,7 +127,7 @@ class SendRing(SendQueue):
                 if not self._posted():
                     return False
                 self._execute()
-            elif state is not PairState.ERR or not self._flush_one():
+            elif state not in _FLUSHING or not self._flush_one():
                 return False
         return True
 
@@ -178,7 +185,7 @@ class SendRing(SendQueue):
             # The size was read before: the guest may have written another one since.
             if raw[7] & DS_MASK != segments:
                 raise WorkError("the entry changed while it was read")
-            work = read_frame(raw, index)
+            work = self._reader(raw, index)
             if self._faults.requests and (
                 reason := self._faults.refusal(self._owner.qpn, work.operation)
             ):
@@ -193,7 +200,7 @@ class SendRing(SendQueue):
         start = index * BLOCK_BYTES & (size - 1)
         buffer, qpn = self.buffer, self._owner.qpn
         if start + length <= size:
-            return buffer.read(start, length, What.FRAME_WQE, qpn)
+            return buffer.read(start, length, self._what, qpn)
         first = size - start
-        head = buffer.read(start, first, What.FRAME_WQE, qpn)
-        return head + buffer.read(0, length - first, What.FRAME_WQE, qpn)
+        head = buffer.read(start, first, self._what, qpn)
+        return head + buffer.read(0, length - first, self._what, qpn)

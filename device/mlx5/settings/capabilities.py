@@ -12,6 +12,8 @@ from bluebridge.device.layout.mlx5.init_segment import LOG_BLUEFLAME_REGISTER
 from bluebridge.device.mlx5.settings.refused import Refused
 
 CLOCK_KHZ: Final = 1_000_000
+ROCE_ADDRESSES: Final = 128
+COUNTER_SETS: Final = 64
 LOG_MAX_EQS: Final = 6
 """There may be 64 event queues; drivers keep 4 of them back."""
 LOG_MAX_KEYS: Final = 18
@@ -28,7 +30,8 @@ _GENERAL: Final = {
     "log_max_eq": LOG_MAX_EQS, "log_max_klm_list_size": 12,
     "log_max_ra_req_qp": 4, "log_max_ra_res_qp": 4,
     # Without it Linux reads counters of ports by MAD_IFC (ib/mad.c: process_pma_cmd).
-    "vport_counters": 1,
+    "vport_counters": 1, "max_qp_cnt": COUNTER_SETS, "out_of_seq_cnt": 1,
+    "retransmission_q_counters": 1, "enhanced_error_q_counters": 1,
     # Only who manages ports may set pause (core/en_ethtool.c: mlx5e_set_pauseparam).
     "vport_group_manager": 1,
     "nic_flow_table": 1, "mcam_reg": 1, "local_ca_ack_delay": 16, "port_type": 1, "num_ports": 1,
@@ -58,7 +61,7 @@ _ATOMIC: Final = {"endianness_mode_1_supported": 1, "operations": 3, "sizes_qp":
 _ROCE: Final = {
     "l3_type": 6, "roce_version": 5, "r_roce_dest_udp_port": 4791,
     "r_roce_max_src_udp_port": 0xFFFF, "r_roce_min_src_udp_port": 0xC000,
-    "roce_address_table_size": 128,
+    "roce_address_table_size": ROCE_ADDRESSES,
 }  # fmt: skip
 
 # Linux puts its anchor table at level 58 and, with 119 or more, wants tables for bonding too

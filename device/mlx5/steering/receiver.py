@@ -1,4 +1,4 @@
-"""The steering of frames: flow tables choose TIRs, and these their receive queues."""
+"""The steering: of frames by flow tables and TIRs, of datagrams by groups of queue pairs."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from bluebridge.device.fabric.messages import Datagram, Frames, Train
 from bluebridge.device.frames.frame import FrameHeaders
 from bluebridge.device.frames.rules import Member
 from bluebridge.device.mlx5.rings.frame_queues import ReceiveQueueObject
+from bluebridge.device.mlx5.steering.groups import Groups
 from bluebridge.device.mlx5.steering.matching import number_of
 from bluebridge.device.mlx5.steering.spreading import Tir
 from bluebridge.device.mlx5.steering.tables import FlowTables, Target
@@ -32,6 +33,7 @@ class FrameSteering(Steering):
         self._tables = tables
         self._tirs = tirs
         self._queues = queues
+        self.groups = Groups()
         self.missed: dict[int, int] = {}
         """Frames that found no receive, by the counter set of their queue."""
 
@@ -67,11 +69,10 @@ class FrameSteering(Steering):
             self.missed[queue.counter_set] = self.missed.get(queue.counter_set, 0) + frames
 
     def group(self, port: Port, message: Datagram) -> Sequence[Member]:
-        """Return nobody: queue pairs join no groups."""
-        return ()
+        return self.groups.of(message.route.dgid)
 
     def datagram(self, port: Port, message: Datagram) -> Sequence[Member] | None:
         return None
 
     def forget(self, qpn: int) -> None:
-        """Do nothing: tables name TIRs and no queues."""
+        """Do nothing: tables name TIRs and no queues, and groups outlive a reset of members."""

@@ -1,0 +1,262 @@
+"""Queue pairs of one adapter as the contexts (QPC) of commands describe them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from bluebridge.device.fabric.settings import NetworkSettings
+from bluebridge.device.layout.buslog import What
+from bluebridge.device.layout.mlx5.commands import Status
+from bluebridge.device.layout.mlx5.contexts import LOG_PAGE_PARTS, PAGE_SHIFT
+from bluebridge.device.layout.mlx5.queue_pairs import (
+    LOG_RECEIVE_UNIT,
+    QP_CONTEXT,
+    QP_IN,
+    QPC,
+    QpState,
+    Receives,
+    Service,
+)
+from bluebridge.device.layout.mlx5.wqe import BLOCK_BYTES, DATAGRAM
+from bluebridge.device.layout.net.roce import GSI_QPN, MTU_BYTES
+from bluebridge.device.mlx5.rings.message_requests import read_datagram, read_message, read_xrc
+from bluebridge.device.mlx5.rings.pair_completions import PairCompletions
+from bluebridge.device.mlx5.rings.send_ring import SendRing
+from bluebridge.device.mlx5.rings.surroundings import Surroundings
+from bluebridge.device.mlx5.settings.refused import Refused
+from bluebridge.device.rdma.connected.packet_receiver import PacketReceiver
+from bluebridge.device.rdma.connected.packet_sender import PacketSender
+from bluebridge.device.rdma.connected.part_sender import PartSender
+from bluebridge.device.rdma.connected.receiver import PartReceiver
+from bluebridge.device.rdma.datagrams.sender import DatagramSender
+from bluebridge.device.rdma.memory.scatter_gather import LocalMemory
+from bluebridge.device.rdma.pairs.engines import ReceiveEngine
+from bluebridge.device.rdma.pairs.queue_pair import DEFAULT_LOG_MESSAGE, DEFAULT_MTU, QueuePair
+from bluebridge.device.rdma.pairs.queues import SharedReceiveQueues
+from bluebridge.device.rdma.ports.counters import Diagnostics
+from bluebridge.device.rdma.ports.port_tables import Path
+from bluebridge.device.rdma.vocabulary import PairState, Role
+from bluebridge.device.rings.queue_buffer import QueueBuffer
+from bluebridge.device.rings.receive_ring import ReceiveRing
+
+ROLES: Final = {
+    int(Service.RC): Role.RC,
+    int(Service.UC): Role.UC,
+    int(Service.UD): Role.UD,
+    int(Service.XRC): Role.XRC,
+    int(Service.QP1): Role.GSI,
+    # It changes keys and speaks with nobody: a connection whose peer is never named.
+    int(Service.UMR): Role.RC,
+}
+"""The roles of queue pairs by their service; others are not offered."""
+STATES: Final = {state: QpState[state.name] for state in PairState}
+
+
+class CardPair(QueuePair):
+    """A queue pair outside of RST; `context` is the QPC as merged so far."""
+
+    def __init__(
+        self,
+        around: Surroundings,
+        number: int,
+        context: bytearray,
+        srqs: SharedReceiveQueues,
+        troubles: Callable[[int], Diagnostics],
+        failed: Callable[[QueuePair], None],
+        completions: PairCompletions,
+    ) -> None:
+        pd = QPC.get(context, "pd")
+        super().__init__(
+            number,
+            ROLES[QPC.get(context, "service")],
+            bus=around.bus,
+            regions=around.regions,
+            memory=LocalMemory(around.bus, around.regions, pd, number, reserved_lkey=False),
+            completions=completions,
+            srqs=srqs,
+            port=around.port,
+            traffic=around.traffic,
+            failed=failed,
+        )
+        self.context = context
+        self._troubles = troubles
+        if self.role is Role.GSI:
+            self.shown_number = GSI_QPN
+        self.load()
+
+    def load(self) -> None:
+        """Set the attributes from the context, after each transition."""
+        get, context = QPC.get, self.context
+        self.pd = get(context, "pd")
+        self.remote_qpn = get(context, "remote_qpn")
+        self.mtu = MTU_BYTES.get(get(context, "mtu"), DEFAULT_MTU)
+        self.max_message = 1 << (get(context, "log_message") or DEFAULT_LOG_MESSAGE)
+        self.qkey = get(context, "qkey")
+        self.pkey_index = get(context, "pri_pkey_index")
+        self.xrcd = get(context, "xrcd")
+        shared = get(context, "rq_type") == Receives.SHARED and self.role is not Role.XRC
+        self.srqn = get(context, "srqn") if shared else None
+        self.fast_register = bool(get(context, "fast_register"))
+        self.remote_read = bool(get(context, "remote_read"))
+        self.remote_write = bool(get(context, "remote_write"))
+        self.remote_atomic = bool(get(context, "remote_atomic"))
+        self.min_rnr_timer = get(context, "min_rnr_timer")
+        self.retry_count = get(context, "retry_count")
+        self.rnr_retry = get(context, "rnr_retry")
+        self.ack_timeout = get(context, "pri_ack_timeout")
+        self.read_limit = 1 << get(context, "sra_max")
+        self.answer_limit = 1 << get(context, "rra_max")
+        self.count_troubles(self._troubles(get(context, "counter_set")))
+        self.path = path_of_context(context)
+        self.reroute()
+
+    def read_path(self, address: bytes) -> Path:
+        """Return the path in the address vector of an entry."""
+        return path_of_vector(address)
+
+    def ring(self) -> None:
+        """Take a doorbell of the send queue."""
+        if isinstance(self.sq, SendRing):
+            self.sq.ring()
+
+    def query(self) -> bytes:
+        """Return the context with the live counters (QUERY_QP)."""
+        context = bytearray(self.context)
+        QPC.set(context, "state", STATES[self.state])
+        QPC.set(context, "next_recv_psn", self.responder.psn)
+        QPC.set(context, "next_send_psn", self.engine.next_psn)
+        if isinstance(self.sq, SendRing):
+            QPC.set(context, "sq_counter", self.sq.index & 0xFFFF)
+            QPC.set(context, "sq_posted", self.sq.head & 0xFFFF)
+        if isinstance(self.rq, ReceiveRing):
+            QPC.set(context, "rq_counter", self.rq.index)
+        return bytes(context)
+
+
+class MadePair:
+    """A queue pair from CREATE_QP to DESTROY_QP; outside of RST there is a `CardPair`, too."""
+
+    def __init__(self, around: Surroundings, data: bytes) -> None:
+        """Check what CREATE_QP brought and find the rings; raises `Refused`."""
+        self._around = around
+        self.context = data[QP_CONTEXT : QP_CONTEXT + QPC.size]
+        get, context = QPC.get, self.context
+        service = get(context, "service")
+        if service not in ROLES:
+            raise Refused(Status.BAD_PARAM, f"queue pairs of service {service}")
+        if get(context, "signature"):
+            raise Refused(Status.BAD_PARAM, "entries with signatures are not offered")
+        kind = get(context, "rq_type")
+        if kind not in (Receives.OWN, Receives.SHARED, Receives.NONE):
+            raise Refused(Status.BAD_PARAM, f"receives of kind {kind}")
+        self.role = ROLES[service]
+        self.log_sq_size = get(context, "log_sq_size")
+        self.log_rq_size = get(context, "log_rq_size")
+        self.receive_shift = get(context, "log_rq_stride") + LOG_RECEIVE_UNIT
+        self.receives: QueueBuffer | None = None
+        self.sends: QueueBuffer | None = None
+        self._find_rings(kind, data[QP_IN.size :])
+
+    def _find_rings(self, kind: int, listed: bytes) -> None:
+        get, context, pages = QPC.get, self.context, self._around.pages
+        shift = get(context, "log_page_size") + PAGE_SHIFT
+        start = get(context, "page_offset") << shift >> LOG_PAGE_PARTS
+        if kind == Receives.OWN:
+            size = 1 << (self.log_rq_size + self.receive_shift)
+            self.receives = pages.buffer(listed, shift, size, start)
+            start += size
+        if not get(context, "no_sq"):
+            skipped = start >> shift
+            inside = start - (skipped << shift)
+            size = BLOCK_BYTES << self.log_sq_size
+            self.sends = pages.buffer(listed[8 * skipped :], shift, size, inside)
+
+    def make(
+        self,
+        number: int,
+        context: bytearray,
+        completions: PairCompletions,
+        srqs: SharedReceiveQueues,
+        troubles: Callable[[int], Diagnostics],
+        failed: Callable[[QueuePair], None],
+        network: NetworkSettings,
+    ) -> CardPair:
+        """Return the queue pair with its engines and rings, for RST2INIT_QP."""
+        around = self._around
+        pair = CardPair(around, number, context, srqs, troubles, failed, completions)
+        _attach_engines(pair, network)
+        record = QPC.get(context, "doorbell_record") & ~3
+        if self.sends is not None:
+            datagrams = not pair.connected
+            pair.sq = SendRing(
+                around.bus,
+                pair,
+                pair.engine,
+                self.sends,
+                self.log_sq_size,
+                record,
+                around.faults,
+                reader=read_datagram
+                if datagrams
+                else read_xrc
+                if pair.role is Role.XRC
+                else read_message,
+                what=What.UD_WQE if datagrams else What.SQ_WQE,
+            )
+        if self.receives is not None:
+            pair.rq = ReceiveRing(
+                around.bus,
+                number,
+                pair.pd,
+                self.receives,
+                0,
+                self.log_rq_size,
+                self.receive_shift,
+                record,
+            )
+        return pair
+
+
+def _attach_engines(pair: CardPair, network: NetworkSettings) -> None:
+    pair.responder = ReceiveEngine()
+    if not pair.connected:
+        pair.engine = DatagramSender(pair)
+    elif network.packets:
+        pair.engine = PacketSender(pair, network.ack_timeout_factor)
+        pair.responder = PacketReceiver(pair)
+    else:
+        pair.engine = PartSender(pair, fast_rnr=network.fast_rnr)
+        pair.responder = PartReceiver(pair)
+
+
+def path_of_context(context: bytes | bytearray) -> Path:
+    """Return the primary path in the context of a queue pair (QPC)."""
+    get = QPC.get
+    path = Path()
+    path.source = path.gid_index = get(context, "pri_source")
+    path.mac = QPC.get_raw(context, "pri_rmac")
+    path.global_route = True
+    path.gid = QPC.get_raw(context, "pri_rgid")
+    path.traffic_class = get(context, "pri_tclass")
+    path.hop_limit = get(context, "pri_hop_limit")
+    path.flow_label = get(context, "pri_flow_label")
+    path.priority = get(context, "pri_priority")
+    path.udp_port = get(context, "pri_udp_port")
+    return path
+
+
+def path_of_vector(address: bytes) -> Path:
+    """Return the path in an address vector (`DATAGRAM`)."""
+    get = DATAGRAM.get
+    path = Path()
+    path.source = path.gid_index = get(address, "source")
+    path.mac = DATAGRAM.get_raw(address, "rmac")
+    path.global_route = True
+    path.gid = DATAGRAM.get_raw(address, "rgid")
+    path.traffic_class = get(address, "tclass")
+    path.hop_limit = get(address, "hop_limit")
+    path.flow_label = get(address, "flow_label")
+    path.priority = get(address, "priority")
+    path.udp_port = get(address, "udp_port")
+    return path

@@ -1,0 +1,147 @@
+"""The objects of one adapter that its RDMA device is made of."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from bluebridge.device.fabric.settings import NetworkSettings
+from bluebridge.device.layout.mlx5.commands import Status
+from bluebridge.device.layout.mlx5.queue_pairs import QPC, QpState, Receives
+from bluebridge.device.mlx5.numbers import Numbers
+from bluebridge.device.mlx5.objects.pairs import STATES, CardPair, MadePair
+from bluebridge.device.mlx5.rings.pair_completions import PairCompletions
+from bluebridge.device.mlx5.rings.shared_queues import SharedReceiveRings
+from bluebridge.device.mlx5.rings.surroundings import Surroundings
+from bluebridge.device.mlx5.settings.refused import Refused
+from bluebridge.device.mlx5.steering.receiver import FrameSteering
+from bluebridge.device.queue_pairs import QueuePairs
+from bluebridge.device.rdma.ports.counters import Diagnostics
+from bluebridge.device.rdma.vocabulary import PairState, Role
+
+MAX_PAIRS: Final = 1 << 17
+MAX_XRC_DOMAINS: Final = 1 << 8
+
+
+class RdmaObjects:
+    """Queue pairs, shared receive queues, XRC domains and groups of one adapter.
+
+    `numbers` are those of queue pairs and of SQs and RQs. `sets` are the counters of troubles, by
+    counter set; troubles of queue pairs without one are the port's.
+    """
+
+    def __init__(
+        self,
+        around: Surroundings,
+        numbers: Numbers,
+        network: NetworkSettings,
+        steering: FrameSteering,
+    ) -> None:
+        self._around = around
+        self._numbers = numbers
+        self._network = network
+        self.groups = steering.groups
+        self.srqs = SharedReceiveRings(around)
+        self.pairs = QueuePairs(around.bus, around.regions, steering, MAX_PAIRS)
+        self.made: dict[int, MadePair] = {}
+        self.xrcds = Numbers("XRC domain", 1, MAX_XRC_DOMAINS)
+        self.sets: dict[int, Diagnostics] = {}
+
+    def reset(self) -> None:
+        """Forget all objects; the numbers of queue pairs are those of `numbers`."""
+        self.pairs.reset()
+        self.made.clear()
+        self.srqs.reset()
+        self.groups.reset()
+        self.xrcds.reset()
+        self.sets.clear()
+
+    # -- queue pairs --------------------------------------------------------------------------
+
+    def create_pair(self, data: bytes) -> int:
+        """Make a queue pair in RST (CREATE_QP); returns its number. Raises `Refused`."""
+        made = MadePair(self._around, data)
+        if len(self.made) >= MAX_PAIRS:
+            raise Refused(Status.LIM_ERR, f"{MAX_PAIRS} queue pairs")
+        self._check_queues(made)
+        number = self._numbers.take()
+        self.made[number] = made
+        return number
+
+    def _check_queues(self, made: MadePair) -> None:
+        get, context = QPC.get, made.context
+        if made.sends is not None:
+            self._around.cqs.known(get(context, "cqn_send"))
+        kind = get(context, "rq_type")
+        if kind != Receives.NONE:
+            self._around.cqs.known(get(context, "cqn_recv"))
+        if kind == Receives.SHARED:
+            self.srqs.known(get(context, "srqn"))
+
+    def known(self, qpn: int) -> MadePair:
+        """Return a queue pair as it was made; raises `Refused` (BAD_RES)."""
+        found = self.made.get(qpn)
+        if found is None:
+            raise Refused(Status.BAD_RES, f"QP {qpn:#x}")
+        return found
+
+    def pair(self, qpn: int) -> CardPair | None:
+        """Return a queue pair outside of RST; None in RST. Raises `Refused` (BAD_RES)."""
+        self.known(qpn)
+        found = self.pairs.get(qpn)
+        return found if isinstance(found, CardPair) else None
+
+    def state(self, qpn: int) -> QpState:
+        """Return the state of a queue pair; raises `Refused` (BAD_RES)."""
+        pair = self.pair(qpn)
+        return QpState.RST if pair is None else STATES[pair.state]
+
+    def initialise(self, qpn: int, context: bytearray) -> None:
+        """Take a queue pair from RST to INIT with a merged context."""
+        made, get = self.known(qpn), QPC.get
+        completions = PairCompletions(
+            self._around,
+            self.srqs,
+            qpn,
+            get(context, "cqn_send"),
+            get(context, "cqn_recv"),
+            get(context, "user_index"),
+            pkey=made.role is Role.GSI,
+        )
+        pair = made.make(
+            qpn, context, completions, self.srqs, self._troubles, self.pairs.failed.add,
+            self._network,
+        )  # fmt: skip
+        self.pairs.add(pair)
+        if made.role is Role.GSI:
+            self._around.port.tables.gsi_qpn = qpn
+
+    def to_reset(self, qpn: int) -> None:
+        """Take a queue pair to RST: no completion, no DMA from now on. Raises `Refused`."""
+        self.known(qpn)
+        self.pairs.destroy(qpn)
+        tables = self._around.port.tables
+        if tables.gsi_qpn == qpn:
+            tables.gsi_qpn = -1
+
+    def destroy_pair(self, qpn: int) -> None:
+        """Destroy a queue pair; raises `Refused` (BAD_RES)."""
+        self.to_reset(qpn)
+        self.groups.leave(qpn)
+        del self.made[qpn]
+        self._numbers.free(qpn)
+
+    def to_error(self, qpn: int) -> None:
+        """Take a queue pair to ERR; raises `Refused`: BAD_RES, BAD_QP_STATE in RST."""
+        pair = self.pair(qpn)
+        if pair is None:
+            raise Refused(Status.BAD_QP_STATE, f"QP {qpn:#x} is in RST")
+        pair.enter_error()
+
+    def _troubles(self, number: int) -> Diagnostics:
+        return self.sets.get(number, self._around.port.diagnostics)
+
+    def ring(self, qpn: int) -> None:
+        """Take the doorbell of a send queue; one of no queue has no effect."""
+        pair = self.pairs.get(qpn)
+        if isinstance(pair, CardPair) and pair.state is not PairState.RST:
+            pair.ring()

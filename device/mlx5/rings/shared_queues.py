@@ -1,0 +1,235 @@
+"""Shared receive queues: RMPs, and those of XRC, whose numbers are of one range.
+
+Linux `ib/srq_cmd.c`: both kinds stand in one table of the driver.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.mlx5.commands import Status
+from bluebridge.device.layout.mlx5.contexts import RMPC, WQ, WQ_OFFSET
+from bluebridge.device.layout.mlx5.event_queues import DATA_BYTES, DATA_OFFSET, QUEUE_EQE, EventType
+from bluebridge.device.layout.mlx5.queue_pairs import (
+    KERNEL_USER_INDEX,
+    LOG_RECEIVE_UNIT,
+    RMP_READY,
+    XRC_SRQC,
+)
+from bluebridge.device.mlx5.numbers import Numbers
+from bluebridge.device.mlx5.rings.surroundings import Surroundings
+from bluebridge.device.mlx5.settings.refused import Refused
+from bluebridge.device.pci.bus import DmaError
+from bluebridge.device.rdma.pairs.queues import SharedReceiveQueue, SharedReceiveQueues
+from bluebridge.device.rdma.work import ReceiveWork
+from bluebridge.device.rings.queue_buffer import QueueBuffer
+from bluebridge.device.rings.receive_ring import COUNTER_MASK, parse_receive
+
+NEXT_SIZE: Final = 16
+"""Bytes in front of the scatter list of an entry, with the index of the next one."""
+FIRST_QUEUE: Final = 0x100
+MAX_QUEUES: Final = 1 << 16
+MAX_LOG_SIZE: Final = 15
+MAX_SHIFT: Final = 11
+SRQ_EVENT: Final = 3
+NO_CQ: Final = -1
+
+
+class SharedReceiveRing(SharedReceiveQueue):
+    """One shared receive queue; `current` is the next entry of its list.
+
+    `consumed` counts those taken, `known` those posted at the last look, both modulo 2**16.
+    `shown_index` is what completions of XRC name it by.
+    """
+
+    def __init__(
+        self,
+        around: Surroundings,
+        srqn: int,
+        context: bytes,
+        buffer: QueueBuffer,
+        log_size: int,
+        shift: int,
+    ) -> None:
+        self._bus = around.bus
+        self._eqs = around.eqs
+        self.srqn = srqn
+        self.context = context
+        self.buffer = buffer
+        self.log_size = log_size
+        self.shift = shift
+        self.pd = WQ.get(context, "pd", WQ_OFFSET)
+        self.record = WQ.get(context, "doorbell_record", WQ_OFFSET) & ~3
+        self.xrcd = 0
+        self.cqn = NO_CQ
+        self.shown_index = KERNEL_USER_INDEX
+        self.limit = self.current = self.consumed = self.known = 0
+
+    def waiting(self) -> bool:
+        """Return True if an entry is posted."""
+        return self.known != self.consumed or self._available() > 0
+
+    def take(self) -> ReceiveWork | None:
+        """Consume and return the next entry of the list, or None. Raises `DmaError`."""
+        if not self.waiting():
+            return None
+        index = self.current
+        raw = self.buffer.read(index << self.shift, 1 << self.shift, What.SRQ_WQE, self.srqn)
+        self.current = int.from_bytes(raw[2:4], "big") & ((1 << self.log_size) - 1)
+        self.consumed = (self.consumed + 1) & COUNTER_MASK
+        if self.limit:
+            self._check_limit()
+        return ReceiveWork(index, parse_receive(raw[NEXT_SIZE:]), self.pd)
+
+    def take_many(self, count: int) -> list[ReceiveWork]:
+        """Consume and return the next entries, at most `count`. Raises `DmaError`."""
+        taken: list[ReceiveWork] = []
+        while len(taken) < count and (entry := self.take()) is not None:
+            taken.append(entry)
+        return taken
+
+    def arm(self, limit: int) -> None:
+        """Ask for one event when fewer than `limit` entries are left; at once if so already."""
+        self.limit = limit
+        if limit:
+            self._check_limit()
+
+    def query(self) -> bytes:
+        """Return the present context."""
+        context = bytearray(self.context)
+        RMPC.set(context, "state", RMP_READY)
+        WQ.set(context, "limit", self.limit, WQ_OFFSET)
+        WQ.set(context, "hardware_counter", self.consumed, WQ_OFFSET)
+        return bytes(context)
+
+    def _check_limit(self) -> None:
+        if self._available() < self.limit:
+            self.limit = 0
+            eqe = QUEUE_EQE.pack(kind=SRQ_EVENT, number=self.srqn)
+            data = bytes(eqe[DATA_OFFSET : DATA_OFFSET + DATA_BYTES])
+            self._eqs.post_async(EventType.SRQ_LIMIT, data)
+
+    def _available(self) -> int:
+        try:
+            word = b"".join(self._bus.views([(self.record, 4)]))
+        except DmaError:
+            return 0
+        known = int.from_bytes(word[2:], "big")
+        if known != self.known:
+            self.known = known
+            self._bus.note_dma(Kind.DMA_READ, self.record, 4, word, What.DOORBELL_RECORD, self.srqn)
+        return (known - self.consumed) & COUNTER_MASK
+
+
+class XrcReceiveRing(SharedReceiveRing):
+    """A shared receive queue of XRC, whose context has another form."""
+
+    def __init__(
+        self,
+        around: Surroundings,
+        srqn: int,
+        context: bytes,
+        buffer: QueueBuffer,
+        log_size: int,
+        shift: int,
+    ) -> None:
+        super().__init__(around, srqn, bytes(RMPC.size), buffer, log_size, shift)
+        get = XRC_SRQC.get
+        self.context = context
+        self.pd = get(context, "pd")
+        self.record = get(context, "doorbell_record") & ~3
+        self.xrcd = get(context, "xrcd")
+        self.cqn = get(context, "cqn")
+        user_index = get(context, "user_index")
+        self.shown_index = srqn if user_index == KERNEL_USER_INDEX else user_index
+
+    def query(self) -> bytes:
+        """Return the present context."""
+        context = bytearray(self.context)
+        XRC_SRQC.set(context, "limit", self.limit)
+        XRC_SRQC.set(context, "counter", self.consumed)
+        return bytes(context)
+
+
+class SharedReceiveRings(SharedReceiveQueues):
+    """The shared receive queues of one adapter."""
+
+    def __init__(self, around: Surroundings) -> None:
+        self._around = around
+        self._numbers = Numbers("SRQ", FIRST_QUEUE, MAX_QUEUES)
+        self._queues: dict[int, SharedReceiveRing] = {}
+
+    def reset(self) -> None:
+        """Forget all queues."""
+        self._queues.clear()
+        self._numbers.reset()
+
+    def __len__(self) -> int:
+        return len(self._queues)
+
+    def numbers(self) -> list[int]:
+        """The numbers of all queues, oldest first."""
+        return list(self._queues)
+
+    def get(self, srqn: int) -> SharedReceiveRing | None:
+        return self._queues.get(srqn)
+
+    def known(self, srqn: int) -> SharedReceiveRing:
+        """Return the queue `srqn`; raises `Refused` (BAD_RES) without one."""
+        queue = self._queues.get(srqn)
+        if queue is None:
+            raise Refused(Status.BAD_RES, f"SRQ {srqn:#x}")
+        return queue
+
+    def index_by_cq(self, cqn: int) -> int:
+        """Return what completions in a completion queue name a queue of XRC by."""
+        return next(
+            (queue.shown_index for queue in self._queues.values() if queue.cqn == cqn),
+            KERNEL_USER_INDEX,
+        )
+
+    def create_pool(self, context: bytes, listed: bytes) -> int:
+        """Make an RMP (CREATE_RMP); returns its number. Raises `Refused`."""
+        get = WQ.get
+        log_size, shift = get(context, "log_size", WQ_OFFSET), get(context, "log_stride", WQ_OFFSET)
+        if RMPC.get(context, "cyclic") or get(context, "type", WQ_OFFSET):
+            raise Refused(Status.BAD_PARAM, "entries of an RMP are a linked list")
+        offset = get(context, "page_offset", WQ_OFFSET)
+        pages = get(context, "log_page_size", WQ_OFFSET)
+        buffer = self._buffer(listed, log_size, shift, offset, pages)
+        number = self._numbers.take()
+        self._queues[number] = SharedReceiveRing(
+            self._around, number, context, buffer, log_size, shift
+        )
+        return number
+
+    def create_xrc(self, context: bytes, listed: bytes) -> int:
+        """Make a queue of XRC (CREATE_XRC_SRQ); returns its number. Raises `Refused`."""
+        get = XRC_SRQC.get
+        if get(context, "signature") or get(context, "cyclic"):
+            raise Refused(Status.BAD_PARAM, "entries of an SRQ are a linked list, not signed")
+        log_size, shift = get(context, "log_size"), get(context, "log_stride") + LOG_RECEIVE_UNIT
+        offset, pages = get(context, "page_offset"), get(context, "log_page_size")
+        buffer = self._buffer(listed, log_size, shift, offset, pages)
+        number = self._numbers.take()
+        self._queues[number] = XrcReceiveRing(
+            self._around, number, context, buffer, log_size, shift
+        )
+        return number
+
+    def _buffer(
+        self, listed: bytes, log_size: int, shift: int, offset: int, pages: int
+    ) -> QueueBuffer:
+        if log_size > MAX_LOG_SIZE:
+            raise Refused(Status.BAD_PARAM, f"a queue of 2**{log_size} entries")
+        if 1 << shift <= NEXT_SIZE or shift > MAX_SHIFT:
+            raise Refused(Status.BAD_PARAM, f"entries of 2**{shift} bytes")
+        size = 1 << (log_size + shift)
+        return self._around.pages.ring(listed, pages, size, offset)
+
+    def destroy(self, srqn: int) -> None:
+        """Destroy a queue, from which nothing is taken any more. Raises `Refused` (BAD_RES)."""
+        self.known(srqn)
+        del self._queues[srqn]
+        self._numbers.free(srqn)
