@@ -29,6 +29,17 @@ def is_group(address: bytes) -> bool:
     return bool(address[:1]) and bool(address[0] & _GROUP_BIT)
 
 
+def check_unicast(mac: bytes) -> None:
+    """Raise `ValueError` unless `mac` is a MAC address that one port may have."""
+    if len(mac) != 6 or mac[0] & _GROUP_BIT or not any(mac):
+        raise ValueError(f"{mac.hex(':')} is no unicast MAC address")
+
+
+def guid_of(mac: bytes) -> int:
+    """Return a node's GUID: the MAC's halves around 03 00, the local bit flipped (Mellanox)."""
+    return int.from_bytes(bytes((mac[0] ^ 2,)) + mac[1:3] + b"\x03\x00" + mac[3:], "big")
+
+
 def lid_bytes(lid: int) -> bytes:
     """Return a LID as an address, 2 bytes in network order."""
     return lid.to_bytes(LID_SIZE, "big")

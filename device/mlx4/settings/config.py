@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bluebridge.device.fabric.addresses import LinkLayer
+from bluebridge.device.fabric.addresses import LinkLayer, check_unicast, guid_of
 from bluebridge.device.fabric.settings import MESSAGES, NetworkSettings
 from bluebridge.device.layout.mlx4.uar import LOG_BLUEFLAME_REGISTER
 from bluebridge.device.layout.pci import DEVICE_CONNECTX3, DEVICE_CONNECTX3_PRO
@@ -66,14 +66,12 @@ class HcaConfig:
     network: NetworkSettings = MESSAGES
 
     def __post_init__(self) -> None:
-        if len(self.mac) != 6 or self.mac[0] & 1 or not any(self.mac):
-            raise ValueError(f"{self.mac.hex(':')} is no unicast MAC address")
+        check_unicast(self.mac)
 
     @property
     def node_guid(self) -> int:
-        """The node's GUID: the MAC's halves around 03 00, the local bit flipped (Mellanox)."""
-        mac = self.mac
-        return int.from_bytes(bytes((mac[0] ^ 2,)) + mac[1:3] + b"\x03\x00" + mac[3:], "big")
+        """The node's GUID."""
+        return guid_of(self.mac)
 
     @property
     def device_id(self) -> int:
