@@ -174,8 +174,10 @@ class PacketReceiver(ConnectedReceiver):
 
     def _take(self, responder: Responder, packet: TransportPacket) -> None:
         request = request_of(packet, self._qp.mtu)
-        if responder.full and not self._has_room(responder, request):
-            return  # as if it had been lost
+        if responder.full:  # it has to wait until answers have left
+            size = cost(request)
+            if not self._qp.port.admits_packet(size, responder.held + size <= MOST_HELD):
+                return  # as if it had been lost
         responder.receive(request)
         self._take_over(responder)
         if not self._reliable:
@@ -187,11 +189,6 @@ class PacketReceiver(ConnectedReceiver):
         if self._responder is not None:
             self._responder.forget()
             self._account(self._responder)
-
-    def _has_room(self, responder: Responder, request: Request) -> bool:
-        """Return True if a request may wait until answers have left."""
-        size = cost(request)
-        return self._qp.port.admits_packet(size, responder.held + size <= MOST_HELD)
 
     def _take_over(self, responder: Responder) -> None:
         super()._take_over(responder)

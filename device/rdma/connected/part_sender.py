@@ -121,9 +121,9 @@ class PartSender(ConnectedSender):
         if part is not None and not self._reliable:
             self._measure(part.last)
 
-    def _carry_out_locally(self, requester: Requester, work: SendWork) -> bool:
+    def _carry_out_locally(self, work: SendWork) -> int:
         self._burst = 0  # it has waited for all answers
-        return super()._carry_out_locally(requester, work)
+        return super()._carry_out_locally(work)
 
     def _ahead(self, requester: Requester) -> int:
         """Count the reads and atomics that are under way in front of the one that is sent now."""

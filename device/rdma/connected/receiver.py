@@ -38,20 +38,15 @@ class ConnectedReceiver(ReceiveEngine):
         """Return the responder, with the limits of the context; the first unit makes it."""
         qp, responder = self._qp, self._responder
         if not qp.established:
-            self._establish()
+            qp.established = True
+            if qp.state is PairState.RTR:  # the connection manager's last message may be lost
+                qp.completions.event(AsyncEvent.COMM_EST)
         if responder is None:
             responder = self._responder = Responder(
                 qp.mtu if self._packets else 0, self.psn, self._memory, reliable=self._reliable
             )
         responder.depth, responder.rnr_code = qp.answer_limit, qp.min_rnr_timer
         return responder
-
-    def _establish(self) -> None:
-        """Tell software of a peer's first message, in case the connection manager's was lost."""
-        qp = self._qp
-        qp.established = True
-        if qp.state is PairState.RTR:
-            qp.completions.event(AsyncEvent.COMM_EST)
 
     def _take_over(self, responder: Responder) -> None:
         """Take over what the responder counts."""

@@ -293,7 +293,10 @@ class Responder:
         elif op is Op.READ:
             self._start_read(request, begins, ends)
         elif op in ATOMICS:
-            self._carry_out_atomic(request)
+            original = self._side.operate(request)
+            self._accept(request, None, True)
+            self._keep(request, original)
+            self._say(request.psn, Syndrome.ACK, request, original)
         else:
             raise invalid(f"operation {op}")
 
@@ -315,12 +318,6 @@ class Responder:
         if not answer.lazy:
             answer.data = self._side.read(request, 0, request.length)
         return answer
-
-    def _carry_out_atomic(self, request: Request) -> None:
-        original = self._side.operate(request)
-        self._accept(request, None, True)
-        self._keep(request, original)
-        self._say(request.psn, Syndrome.ACK, request, original)
 
     def _keep(self, request: Request, original: int | None) -> None:
         self._kept.append(_Kept(request.psn, request.packets, original))

@@ -197,7 +197,10 @@ class ConnectedSender(SendEngine):
     def _carry_out(self, requester: Requester, work: SendWork) -> None:
         qp = self._qp
         if not requester.packets:
-            if self._carry_out_locally(requester, work):
+            status = self._carry_out_locally(work)
+            if status:
+                requester.break_off(work, CompletionStatus(status))
+            else:
                 requester.carried_out()
             return
         qp.bus.concern(qp.qpn, work.index)  # it may have waited
@@ -301,14 +304,7 @@ class ConnectedSender(SendEngine):
 
     # -- operations that stay inside the adapter ------------------------------------------------
 
-    def _carry_out_locally(self, requester: Requester, work: SendWork) -> bool:
-        """Carry out a local entry; returns False for one that fails."""
-        status = self._local_status(work)
-        if status:
-            requester.break_off(work, CompletionStatus(status))
-        return not status
-
-    def _local_status(self, work: SendWork) -> int:
+    def _carry_out_locally(self, work: SendWork) -> int:
         """Carry out a local entry; returns the status of its failure, 0 on success."""
         qp, wanted = self._qp, work.registration
         if work.operation == NOP:
