@@ -15,12 +15,12 @@ import tempfile
 from math import inf
 from pathlib import Path
 
+from bluebridge.device.cards import CARDS, DEFAULT
 from bluebridge.device.layout.ntb.models import MODELS
 from bluebridge.device.pyvfio_user import ENVIRONMENT
 from bluebridge.images.artefacts import Artefacts
-from tests.hostile.attacks import LAST, SLICES
 from tests.hostile.bystander import Report
-from tests.hostile.campaign import Campaign, Outcome, Plan
+from tests.hostile.campaign import Campaign, Outcome, Plan, attacks_on
 
 MIB = 1 << 20
 
@@ -31,8 +31,9 @@ def main() -> int:
         os.environ[ENVIRONMENT] = str(Artefacts().libvfio_user())
     with tempfile.TemporaryDirectory(prefix="hostile-") as folder:
         plan = Plan(
-            options.accesses, options.seed, options.seconds, options.bridge, only=options.only
-        )
+            options.accesses, options.seed, options.seconds, options.bridge, only=options.only,
+            card=options.card,
+        )  # fmt: skip
         campaign = Campaign(plan, Path(folder), lambda text: print(text, file=sys.stderr))
         outcome = campaign.run(options.quiet)
     print(*lines(outcome), sep="\n")
@@ -60,15 +61,18 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=inf, help="no longer than that")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--bridge", choices=[model.name for model in MODELS], default="intel-gen4")
-    names = [attack.__name__ for attack in (*SLICES, *LAST)]
-    parser.add_argument(
-        "--only", choices=names, default="", metavar="ATTACK", help=", ".join(names)
-    )
+    parser.add_argument("--card", choices=[*CARDS], default=DEFAULT, help="the attacker's adapter")
+    names = {card: [each.__name__ for part in attacks_on(card) for each in part] for card in CARDS}
+    words = "; ".join(f"{card}: {', '.join(attacks)}" for card, attacks in names.items())
+    parser.add_argument("--only", default="", metavar="ATTACK", help=words)
     parser.add_argument("--quiet", type=float, default=10.0, help="seconds without attacks first")
     parser.add_argument("--strict", action="store_true", help="late answers fail the run, too")
     parser.add_argument("--permille", type=float, default=20.0, metavar="MS", help="(default 20)")
     parser.add_argument("--worst", type=float, default=100.0, metavar="MS", help="(default 100)")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.only and options.only not in names[options.card]:
+        parser.error(f"--only {options.only}: it is none of {', '.join(names[options.card])}")
+    return options
 
 
 def lines(outcome: Outcome) -> list[str]:

@@ -8,14 +8,18 @@ from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 from random import Random
+from typing import Any
 
+from bluebridge.device.cards import CONNECTX3, CONNECTX5
 from bluebridge.guest.verbs import VerbsError
-from tests.hostile.attacks import LAST, SLICES, Attack
+from tests.hostile import connectx5
+from tests.hostile.attacks import LAST, SLICES
 from tests.hostile.bystander import Bystander, Report
 from tests.hostile.guest import HostileGuest, attacked, exceptions, own_memory
 from tests.models.server import ServerProcess
 
 GIB = 1 << 30
+Attacks = dict[Callable[[Any, int], int], int]
 
 
 @dataclass
@@ -23,7 +27,7 @@ class Plan:
     """How much: accesses in all, or as many as `seconds` permit; of each guest the rounds of all
     attacks in its life, what part of their accesses they make in a round, the length of its long
     messages, and the queue pairs with receivers that are never ready. `bridge` is the model, `only`
-    the name of the only attack, empty for all.
+    the name of the only attack, empty for all, `card` the name of the hostile guest's adapter.
     """
 
     accesses: int
@@ -35,6 +39,7 @@ class Plan:
     long: int = GIB
     not_ready: int = 600
     only: str = ""
+    card: str = CONNECTX3.name
 
 
 @dataclass
@@ -53,6 +58,13 @@ class Outcome:
     quiet: Report
     bystander: Report
     log: str
+
+
+def attacks_on(card: str) -> tuple[Attacks, Attacks]:
+    """Attacks with an adapter, by their accesses in a turn: those in between, and the last ones."""
+    if card == CONNECTX5.name:
+        return dict(connectx5.SLICES), dict(connectx5.LAST)
+    return dict(SLICES), dict(LAST)
 
 
 class Campaign:
@@ -79,7 +91,7 @@ class Campaign:
 
     def run(self, quiet_seconds: float) -> Outcome:
         """Measure the bystander alone, then beside the attacks."""
-        with attacked(self._folder, self._plan.bridge) as server:
+        with attacked(self._folder, self._plan.bridge, self._plan.card) as server:
             quiet = self._quiet(server, quiet_seconds)
             bystander = Bystander(self._folder / "hca-b", server.pid)
             try:
@@ -123,7 +135,11 @@ class Campaign:
 
     def _life(self, server: ServerProcess) -> None:
         plan = self._plan
-        guest = HostileGuest(self._folder, self._chance, plan.long, plan.not_ready)
+        guest: Any
+        if plan.card == CONNECTX5.name:
+            guest = connectx5.Connectx5Guest(self._folder, self._chance)
+        else:
+            guest = HostileGuest(self._folder, self._chance, plan.long, plan.not_ready)
         self._lives += 1
         try:
             for attack, count in self._schedule():
@@ -137,15 +153,16 @@ class Campaign:
         finally:
             guest.leave()
 
-    def _schedule(self) -> Iterator[tuple[Attack, int]]:
+    def _schedule(self) -> Iterator[tuple[Callable[[Any, int], int], int]]:
         """Turns of all attacks in any order, then those that no driver survives."""
+        turns, last = attacks_on(self._plan.card)
         for _ in range(self._plan.rounds):
-            slices = [*SLICES.items()]
+            slices = [*turns.items()]
             self._chance.shuffle(slices)
             for attack, count in slices:
                 if self._goes_on and self._plan.only in ("", attack.__name__):
                     yield attack, max(1, int(count * self._plan.part))
-        for attack, count in LAST.items():
+        for attack, count in last.items():
             if self._plan.only in ("", attack.__name__):
                 yield attack, max(1, int(count * self._plan.part))
 

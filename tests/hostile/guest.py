@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from random import Random
 
+from bluebridge.device.cards import CONNECTX3
 from bluebridge.device.pyvfio_user.constants import VfioUserCommand
 from bluebridge.guest.drivers.hca.context import open_hca
 from bluebridge.guest.drivers.hca.resources.icm import Profile
@@ -29,12 +30,17 @@ _OWN = re.compile(r"^(?:RssAnon|VmSwap):\s+(\d+) kB", re.MULTILINE)
 
 
 @contextmanager
-def attacked(folder: Path, bridge: str) -> Iterator[ServerProcess]:
-    """A device server with HCAs of both links, a `bridge` model's two sides, two DMA engines."""
+def attacked(folder: Path, bridge: str, card: str = CONNECTX3.name) -> Iterator[ServerProcess]:
+    """A device server with HCAs of both links, a `bridge` model's two sides, two DMA engines.
+
+    The hostile guest's HCA is a `card`; with another one than the bystander's there is none for
+    InfiniBand.
+    """
     words = ["--ntb-model", bridge, "--log", str(folder / "log")]
-    for name in (HOSTILE, BYSTANDER):
-        words += ["--hca", f"name={name},socket={folder / f'hca-{name}'}"]
-    words += ["--hca", f"name={INFINIBAND},socket={folder / INFINIBAND},link=infiniband"]
+    for name, kind in ((HOSTILE, card), (BYSTANDER, CONNECTX3.name)):
+        words += ["--hca", f"name={name},socket={folder / f'hca-{name}'},card={kind}"]
+    if card == CONNECTX3.name:
+        words += ["--hca", f"name={INFINIBAND},socket={folder / INFINIBAND},link=infiniband"]
     for name in (HOSTILE, PARTNER):
         words += ["--ntb", f"name={name},socket={folder / f'ntb-{name}'}"]
         words += ["--dma", f"name={name},socket={folder / f'dma-{name}'}"]

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
+from bluebridge.device.cards import CARDS
 from bluebridge.device.pyvfio_user._message_filter import MESSAGE_SECONDS
 from bluebridge.device.pyvfio_user.constants import VfioUserCommand
 from bluebridge.host_tools.vfio_user.bus import SocketBus
 from bluebridge.host_tools.vfio_user.client import Client
 from bluebridge.host_tools.vfio_user.connection import CONFIG
 from tests.hostile.__main__ import too_late
-from tests.hostile.attacks import LAST, SLICES
 from tests.hostile.bystander import Report
-from tests.hostile.campaign import Campaign, Outcome, Plan
+from tests.hostile.campaign import Campaign, Outcome, Plan, attacks_on
 from tests.models.server import ServerProcess, is_dropped
 
 BAR0 = 0
@@ -112,15 +112,17 @@ def test_half_a_message_delays_nobody_else(hca_server: tuple[ServerProcess, Path
 MIB = 1 << 20
 
 
-def test_a_bystander_beside_all_attacks(tmp_path: Path) -> None:
+@pytest.mark.parametrize("card", CARDS)
+def test_a_bystander_beside_all_attacks(tmp_path: Path, card: str) -> None:
     """Two guests that attack, one after the other; what they held is gone with them."""
     told: list[str] = []
-    plan = Plan(4000, rounds=1, part=1 / 8, long=64 * MIB, not_ready=40)
+    plan = Plan(4000, rounds=1, part=1 / 8, long=64 * MIB, not_ready=40, card=card)
     outcome = Campaign(plan, tmp_path, told.append).run(quiet_seconds=0.2)
     assert outcome.exceptions == 0, outcome.log
     assert outcome.leaked == 0
     assert outcome.bystander.wrong == 0 and outcome.bystander.operations > 20
-    assert {*outcome.by_attack} == {attack.__name__ for attack in (*SLICES, *LAST)}, told
+    attacks = {attack.__name__ for part in attacks_on(card) for attack in part}
+    assert {*outcome.by_attack} == attacks, told
     first, _, last = outcome.memory
     assert last < first + 16 * MIB
 
