@@ -152,7 +152,11 @@ class Mlx5Node:
         self.host.poke(self.eq_address, (bytes(EQE_BYTES - 1) + b"\1") * (1 << LOG_EQ))
         context = bytes(EQC.pack(log_size=LOG_EQ, uar_page=self.uar, vector=VECTOR))
         events = (
-            1 << EventType.CQ_ERROR | 1 << EventType.PORT_CHANGE | 1 << EventType.WQ_CATASTROPHIC
+            1 << EventType.CQ_ERROR
+            | 1 << EventType.PORT_CHANGE
+            | 1 << EventType.WQ_CATASTROPHIC
+            | 1 << EventType.LAST_WQE
+            | 1 << EventType.SRQ_LIMIT
         )
         mask = events.to_bytes(8, "big").ljust(32, b"\0")
         data = CREATE_EQ.pack(context=context, event_bitmask=mask)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from bluebridge.device.buslog.reader import Event
 from bluebridge.device.layout import fields
 from bluebridge.device.layout.buslog import What
 from bluebridge.device.layout.ibverbs import RECEIVE, RECEIVE_WRITE
-from bluebridge.device.layout.mlx5 import cqe, event_queues, init_segment, wqe
+from bluebridge.device.layout.mlx5 import cqe, event_queues, init_segment, queue_pairs, wqe
 from bluebridge.device.layout.mlx5.commands import (
     BLOCK_BYTES,
     ENTRY,
+    INLINE_BYTES,
     INPUT,
     MAILBOX,
     OBJECTS,
@@ -22,8 +23,9 @@ from bluebridge.device.layout.mlx5.commands import (
     Status,
     name_of,
 )
-from bluebridge.device.layout.mlx5.contexts import CQC
+from bluebridge.device.layout.mlx5.contexts import CQC, MKC, WQ, WQ_OFFSET
 from bluebridge.device.layout.mlx5.event_queues import BY_TYPE, EQC, EQE, EQE_BYTES, EventType
+from bluebridge.device.layout.mlx5.objects import CONTEXT, ROCE_ADDRESS
 from bluebridge.device.layout.pci import VENDOR_REGISTERS
 from bluebridge.host_tools.analyzer.devices import mlx5_entries, model
 from bluebridge.host_tools.analyzer.transaction import OK, Role
@@ -46,6 +48,21 @@ _EVENTS: dict[int, model.EventKind] = {
     ),
 }  # fmt: skip
 _WORD: Final = 4
+_NUMBER: Final = MAILBOX.field("number").offset
+"""Place of a mailbox's number in its chain, if the log has so much of it."""
+_LONGEST_RAW: Final = 16
+_CONTEXTS: Final[dict[int, tuple[fields.Struct, int]]] = {
+    Opcode.CREATE_CQ: (CQC, 0),
+    Opcode.CREATE_MKEY: (MKC, 0),
+    Opcode.CREATE_XRC_SRQ: (queue_pairs.XRC_SRQC, 0),
+    Opcode.CREATE_RMP: (WQ, WQ_OFFSET + CONTEXT - INLINE_BYTES),
+    Opcode.SET_ROCE_ADDRESS: (ROCE_ADDRESS, 0),
+    **dict.fromkeys(
+        (Opcode.CREATE_QP, *queue_pairs.TRANSITIONS),
+        (queue_pairs.QPC, queue_pairs.QP_CONTEXT - INLINE_BYTES),
+    ),
+}
+"""The context in the first mailbox of a command, and its place there."""
 _EVERY_SLOT: Final = 0xFFFFFFFF
 
 
@@ -169,7 +186,29 @@ def _entry_words(event: Event) -> str:
 def _mailbox(event: Event) -> str:
     side = "input" if event.what == What.MAILBOX_IN else "output"
     part = "" if event.length in (MAILBOX.size, BLOCK_BYTES) else f", {event.length} bytes"
-    return f"{side} mailbox of {name_of(event.obj)}{part}"
+    words = " ".join(_context_words(event)) if side == "input" else ""
+    return f"{side} mailbox of {name_of(event.obj)}{part}" + (words and f": {words}")
+
+
+def _context_words(event: Event) -> Iterator[str]:
+    """Yield the fields that are not zero of a context, of which the log has the beginning.
+
+    Only the first mailbox of a chain has one.
+    """
+    data = event.data
+    table, start = _CONTEXTS.get(event.obj, (None, 0))
+    number = data[_NUMBER : _NUMBER + _WORD]
+    if table is None or (len(number) == _WORD and any(number)):
+        return
+    for item in table:
+        if start + item.offset + item.width > len(data):
+            continue
+        if item.raw:
+            raw = table.get_raw(data, item.name, start)
+            if item.width <= _LONGEST_RAW and any(raw):
+                yield f"{item.name}={raw.hex()}"
+        elif value := table.get(data, item.name, start):
+            yield f"{item.name}={value:#x}"
 
 
 def _eqe_words(event: Event) -> str:
@@ -190,6 +229,8 @@ def _parts(event: Event) -> Iterable[tuple[fields.Struct, int]]:
         return ((ENTRY, 0),)
     if event.what is What.EQE and len(data) >= EQE_BYTES:
         return ((BY_TYPE.get(data[1], EQE), 0),)
+    if event.what in (What.SQ_WQE, What.UD_WQE):
+        return mlx5_entries.message_parts(data, datagram=event.what is What.UD_WQE)
     if event.what is What.FRAME_WQE:
         return mlx5_entries.send_parts(data)
     if event.what is What.RQ_WQE:
@@ -209,6 +250,9 @@ MLX5: Final = model.DeviceModel(
         What.MAILBOX_OUT: _mailbox,
         What.EQE: _eqe_words,
         What.FRAME_WQE: mlx5_entries.send_words,
+        What.SQ_WQE: mlx5_entries.message_words,
+        What.UD_WQE: mlx5_entries.message_words,
+        What.SRQ_WQE: mlx5_entries.shared_words,
         What.RQ_WQE: mlx5_entries.receive_words,
         What.CQE: mlx5_entries.completion_words,
         What.DOORBELL_RECORD: mlx5_entries.record_words,

@@ -1,10 +1,12 @@
-"""Describes entries of queues of Ethernet on a ConnectX-5, with the tables of device/layout."""
+"""Describes entries of queues of a ConnectX-5, with the tables of device/layout."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from ipaddress import IPv6Address
 
 from bluebridge.device.buslog.reader import Event
+from bluebridge.device.layout.buslog import What
 from bluebridge.device.layout.fields import Struct
 from bluebridge.device.layout.mlx5 import wqe
 from bluebridge.device.layout.mlx5.cqe import CQE, CQE_SIZE, ERROR_CQE, CqeOpcode, Syndrome
@@ -12,6 +14,14 @@ from bluebridge.host_tools.analyzer.devices import model
 
 ERRORS = (CqeOpcode.REQUEST_ERROR, CqeOpcode.RESPONSE_ERROR)
 _FRAMES = (wqe.SendOpcode.SEND, wqe.SendOpcode.LSO)
+_ATOMICS = (wqe.SendOpcode.ATOMIC_CS, wqe.SendOpcode.ATOMIC_FA)
+_REMOTE = (
+    wqe.SendOpcode.RDMA_WRITE, wqe.SendOpcode.RDMA_WRITE_IMM, wqe.SendOpcode.RDMA_READ, *_ATOMICS,
+)  # fmt: skip
+_WITH_WORD = (
+    wqe.SendOpcode.SEND_IMM, wqe.SendOpcode.RDMA_WRITE_IMM, wqe.SendOpcode.SEND_INVAL,
+)  # fmt: skip
+"""Operations whose control segment has immediate data or a key."""
 
 
 def send_words(event: Event) -> str:
@@ -68,11 +78,86 @@ def send_parts(data: bytes) -> Iterator[tuple[Struct, int]]:
         if not wqe.ETHERNET.get(data, "insert_vlan", position):
             size = max(0, wqe.ETHERNET.get(data, "inline_size", position) - wqe.INLINE_HEADER_START)
         position += wqe.ETHERNET.size + -(-size // wqe.SEGMENT_BYTES) * wqe.SEGMENT_BYTES
+    yield from _data_parts(data, position, end)
+
+
+def _data_parts(data: bytes, position: int, end: int) -> Iterator[tuple[Struct, int]]:
     while position + wqe.DATA.size <= end:
         yield wqe.DATA, position
         count = wqe.DATA.get(data, "byte_count", position)
         length = 4 + (count & ~wqe.INLINE) if count & wqe.INLINE else wqe.DATA.size
         position += -(-length // wqe.SEGMENT_BYTES) * wqe.SEGMENT_BYTES
+
+
+def message_words(event: Event) -> str:
+    """Describe a send entry of a queue pair, or its beginning."""
+    data, who = event.data, f"WQE qpn={event.obj:#x}"
+    if len(data) < wqe.CTRL.size:
+        return who
+    get = wqe.CTRL.get
+    words = [model.named(wqe.SendOpcode, get(data, "opcode"))]
+    if get(data, "cqe") & 2:
+        words.append("signaled")
+    words += [word for word in ("fence", "solicited") if get(data, word)]
+    if get(data, "opcode") in _WITH_WORD:
+        words.append(f"immediate={get(data, 'immediate'):#x}")
+    words.append(f"index={get(data, 'index')}")
+    for table, place in message_parts(data, datagram=event.what is What.UD_WQE):
+        if table is wqe.DATAGRAM:
+            to, source = (table.get(data, name, place) for name in ("qpn", "source"))
+            words.append(f"to={to:#x} address={source} gid={_gid(data, place)}")
+        elif table is wqe.XRC:
+            words.append(f"srqn={table.get(data, 'srqn', place):#x}")
+        elif table is wqe.REMOTE:
+            address, key = table.get(data, "va", place), table.get(data, "rkey", place)
+            words.append(f"remote={address:#x} rkey={key:#x}")
+        elif table is wqe.ATOMIC:
+            words.append(f"swap_add={table.get(data, 'swap_add', place):#x}")
+            words.append(f"compare={table.get(data, 'compare', place):#x}")
+        elif table is wqe.DATA:
+            words += _data(data, place)
+    return " ".join((who, *words))
+
+
+def _gid(data: bytes, place: int) -> str:
+    return str(IPv6Address(wqe.DATAGRAM.get_raw(data, "rgid", place)))
+
+
+def message_parts(data: bytes, *, datagram: bool) -> Iterator[tuple[Struct, int]]:
+    """Yield the structures of a send entry of a queue pair, as far as the data goes.
+
+    Nothing in an entry says that its queue pair is one of XRC; the segment is known by its zeros,
+    which no key and no address in its place has.
+    """
+    if len(data) < wqe.CTRL.size:
+        return
+    yield wqe.CTRL, 0
+    opcode = wqe.CTRL.get(data, "opcode")
+    end = min(len(data), wqe.CTRL.get(data, "ds") * wqe.SEGMENT_BYTES)
+    position, tables = wqe.CTRL.size, [wqe.DATAGRAM] if datagram else []
+    first = data[position : position + wqe.XRC.size]
+    if not datagram and any(first[1:4]) and not first[0] and not any(first[4:]):
+        tables.append(wqe.XRC)
+    if opcode in _REMOTE:
+        tables.append(wqe.REMOTE)
+    if opcode in _ATOMICS:
+        tables.append(wqe.ATOMIC)
+    for table in tables:
+        if position + table.size > end:
+            return
+        yield table, position
+        position += table.size
+    yield from _data_parts(data, position, end)
+
+
+def shared_words(event: Event) -> str:
+    """Describe an entry of a shared receive queue: the next one, and its buffers."""
+    data, who = event.data, f"SRQ WQE srqn={event.obj:#x}"
+    if len(data) < wqe.SEGMENT_BYTES:
+        return who
+    following = int.from_bytes(data[2:4], "big")
+    lists = [_buffer(data, place) for _, place in receive_parts(data) if place]
+    return " ".join((who, f"next={following}", *lists))
 
 
 def receive_words(event: Event) -> str:

@@ -8,9 +8,11 @@ from typing import cast
 from bluebridge.device.buslog.reader import Event
 from bluebridge.device.fabric.local import LocalFabric
 from bluebridge.device.layout.buslog import What
-from bluebridge.device.layout.mlx5.wqe import INLINE
+from bluebridge.device.layout.mlx5.queue_pairs import Receives, Service
+from bluebridge.device.layout.mlx5.wqe import INLINE, SendOpcode
 from bluebridge.host_tools.analyzer.devices.mlx5 import MLX5
 from tests.models.mlx5_node import Mlx5Node, ethernet, mac_of
+from tests.models.mlx5_pair import RoceNode, remote, vector
 
 
 def told(node: Mlx5Node, what: What) -> list[str]:
@@ -46,3 +48,38 @@ def test_entries_of_a_frame_and_of_one_that_failed() -> None:
     assert told(b, What.RQ_WQE) == [f"RQ WQE rqn=0x1000 sge={buffer:#x}+2048 lkey={b.key:#x}"]
     assert told(b, What.CQE) == ["CQE cqn=0x400 receive bytes=86 wqe=0 vlan=0x7"]
     assert told(a, What.DOORBELL_RECORD) == ["doorbell record of 0x1000 = 0x2"]
+
+
+def test_entries_of_queue_pairs_and_of_shared_receives() -> None:
+    fabric = LocalFabric()
+    a, b = RoceNode(1, fabric), RoceNode(2, fabric)
+    pool = b.make_pool()
+    one, two = a.make_pair(), b.make_pair(rq_type=Receives.SHARED, srqn=pool.number)
+    one.connect(two)
+    two.connect(one)
+    buffer = pool.post()
+    place = a.memory(8)
+    word = pack(">IIQ", 8, a.key, place)
+    one.post(SendOpcode.SEND_IMM, word, last=0x77)
+    one.post(SendOpcode.ATOMIC_CS, remote(0x2000, 0x5500) + pack(">QQ", 1, 2) + word)
+    target = a.make_pair(Service.XRC, rq_type=Receives.NONE)
+    target.connect(two)
+    target.post(SendOpcode.RDMA_WRITE, pack(">I12x", 0x105) + remote(0x3000, 0x66) + word)
+    qpn, key = one.number, a.key
+    assert told(a, What.SQ_WQE) == [
+        f"WQE qpn={qpn:#x} SEND_IMM signaled immediate=0x77 index=0 sge={place:#x}+8 lkey={key:#x}",
+        f"WQE qpn={qpn:#x} ATOMIC_CS signaled index=1 remote=0x2000 rkey=0x5500 swap_add=0x1 "
+        f"compare=0x2 sge={place:#x}+8 lkey={key:#x}",
+        f"WQE qpn={target.number:#x} RDMA_WRITE signaled index=0 srqn=0x105 remote=0x3000 "
+        f"rkey=0x66 sge={place:#x}+8 lkey={key:#x}",
+    ]
+    assert told(b, What.SRQ_WQE) == [
+        f"SRQ WQE srqn={pool.number:#x} next=1 sge={buffer:#x}+256 lkey={b.key:#x}"
+    ]
+    datagrams = a.make_pair(Service.UD)
+    datagrams.start(5)
+    datagrams.post(SendOpcode.SEND, vector(a, b, 0x42, 5) + word)
+    assert told(a, What.UD_WQE) == [
+        f"WQE qpn={datagrams.number:#x} SEND signaled index=0 to=0x42 address=3 "
+        f"gid=::ffff:10.9.0.2 sge={place:#x}+8 lkey={key:#x}"
+    ]

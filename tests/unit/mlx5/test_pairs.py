@@ -1,0 +1,408 @@
+"""Queue pairs of two ConnectX-5: messages, receives, errors, and what comes late."""
+
+from __future__ import annotations
+
+from struct import pack
+
+import pytest
+
+from bluebridge.device.fabric.local import LocalFabric
+from bluebridge.device.layout.failures import BY_NAME
+from bluebridge.device.layout.mlx5.commands import Opcode, Status
+from bluebridge.device.layout.mlx5.contexts import CQC, WQ, WQ_OFFSET
+from bluebridge.device.layout.mlx5.cqe import CQE, CQE_SIZE, ERROR_CQE, CqeOpcode, Syndrome
+from bluebridge.device.layout.mlx5.event_queues import QUEUE_EQE, EventType
+from bluebridge.device.layout.mlx5.objects import (
+    GROUP_MEMBER,
+    MODIFY_QUEUE,
+    Q_COUNTERS,
+    QUERY_Q_COUNTER,
+)
+from bluebridge.device.layout.mlx5.queue_pairs import (
+    KERNEL_USER_INDEX,
+    QPC,
+    RMP_LIMIT,
+    OptPar,
+    QpState,
+    Receives,
+    Service,
+)
+from bluebridge.device.layout.mlx5.wqe import SendOpcode
+from bluebridge.device.layout.net.roce import GSI_QKEY
+from bluebridge.device.mlx5.settings.refused import Refused
+from tests.models.mlx5_node import SIGNALLED
+from tests.models.mlx5_pair import (
+    LOG_RQ,
+    LOG_SQ,
+    REMOTE_KEY,
+    USER_INDEX,
+    V1_INDEX,
+    Pair,
+    RoceNode,
+    opcodes,
+    remote,
+    vector,
+)
+
+QKEY = 0x11111111
+
+
+@pytest.fixture
+def nodes() -> tuple[RoceNode, RoceNode]:
+    fabric = LocalFabric()
+    return RoceNode(1, fabric), RoceNode(2, fabric)
+
+
+def connected(nodes: tuple[RoceNode, RoceNode], service: int = Service.RC) -> tuple[Pair, Pair]:
+    a, b = (node.make_pair(service) for node in nodes)
+    a.connect(b)
+    b.connect(a)
+    return a, b
+
+
+@pytest.fixture
+def pairs(nodes: tuple[RoceNode, RoceNode]) -> tuple[Pair, Pair]:
+    return connected(nodes)
+
+
+@pytest.mark.parametrize("service", [Service.RC, Service.UC])
+def test_a_send_arrives_and_both_sides_have_a_completion(
+    nodes: tuple[RoceNode, RoceNode], service: Service
+) -> None:
+    a, b = connected(nodes, service)
+    buffer = b.receive()
+    a.post(SendOpcode.SEND_IMM, a.data(b"hello"), last=0x1234)
+    (sent,), (came,) = a.sent(), b.received()
+    assert CQE.get(sent, "opcode") == CqeOpcode.REQUEST
+    assert CQE.get(sent, "qpn") == a.number
+    assert CQE.get(sent, "srqn") == CQE.get(came, "srqn") == USER_INDEX
+    assert CQE.get(came, "opcode") == CqeOpcode.RESPONSE_SEND_IMM
+    assert CQE.get(came, "immediate") == 0x1234
+    assert b.node.host.peek(buffer, CQE.get(came, "length")) == b"hello"
+
+
+def test_rings_go_round(pairs: tuple[Pair, Pair]) -> None:
+    a, b = pairs
+    for number in range(3 << max(LOG_SQ, LOG_RQ)):
+        buffer = b.receive()
+        content = number.to_bytes(4, "big") * 8
+        a.post(SendOpcode.SEND, a.data(content))
+        (sent,), (came,) = a.sent(), b.received()
+        assert CQE.get(sent, "wqe_counter") == CQE.get(came, "wqe_counter") == number
+        assert b.node.host.peek(buffer, len(content)) == content
+
+
+def test_writes_reads_and_atomics_reach_memory_by_a_key(pairs: tuple[Pair, Pair]) -> None:
+    a, b = pairs
+    key = b.node.make_key((), **REMOTE_KEY)
+    place = b.node.memory((5).to_bytes(8, "little") + b"there" + bytes(19))
+    a.post(SendOpcode.RDMA_WRITE, remote(place + 16, key) + a.data(b"written"))
+    assert b.node.host.peek(place + 16, 7) == b"written"
+    into = a.node.memory(32)
+    segment = pack(">IIQ", 5, a.node.key, into)
+    a.post(SendOpcode.RDMA_READ, remote(place + 8, key) + segment)
+    assert a.node.host.peek(into, 5) == b"there"
+    word = pack(">IIQ", 8, a.node.key, into)
+    a.post(SendOpcode.ATOMIC_FA, remote(place, key) + pack(">QQ", 3, 0) + word)
+    assert (a.node.host.peek(into, 1), b.node.host.peek(place, 1)) == (b"\x05", b"\x08")
+    a.post(SendOpcode.ATOMIC_CS, remote(place, key) + pack(">QQ", 9, 8) + word)
+    assert (a.node.host.peek(into, 1), b.node.host.peek(place, 1)) == (b"\x08", b"\x09")
+    done = a.sent()
+    assert [CQE.get(each, "wqe_opcode") for each in done] == [
+        SendOpcode.RDMA_WRITE, SendOpcode.RDMA_READ, SendOpcode.ATOMIC_FA, SendOpcode.ATOMIC_CS
+    ]  # fmt: skip
+    assert not b.received()
+
+
+def test_inline_data_and_entries_without_completion(pairs: tuple[Pair, Pair]) -> None:
+    a, b = pairs
+    buffer = b.receive()
+    segment = pack(">I", 1 << 31 | 20) + b"inline data, 20 by..".ljust(28, b"\0")
+    a.post(SendOpcode.SEND, segment, flags=0)
+    assert not a.sent()
+    assert len(b.received()) == 1
+    assert b.node.host.peek(buffer, 20) == b"inline data, 20 by.."
+
+
+def test_a_message_before_a_receive_waits_for_it(pairs: tuple[Pair, Pair]) -> None:
+    a, b = pairs
+    a.post(SendOpcode.SEND, a.data(b"early"))
+    assert not a.sent()
+    buffer = b.receive()
+    a.node.host.run(1)
+    assert b.node.host.peek(buffer, 5) == b"early"
+    assert len(a.sent()) == 1
+
+
+@pytest.mark.parametrize(
+    ("opcode", "segments", "status"),
+    [
+        (SendOpcode.RDMA_WRITE, remote(0x1000, 0x77777700), "REMOTE_ACCESS_ERR"),
+        (SendOpcode.SEND, pack(">IIQ", 8, 0x77777700, 0x1000), "LOCAL_PROT_ERR"),
+        (0x3F, b"", "LOCAL_QP_OP_ERR"),
+    ],
+)
+def test_errors_have_the_syndromes_of_hardware(
+    pairs: tuple[Pair, Pair], opcode: int, segments: bytes, status: str
+) -> None:
+    a, b = pairs
+    b.receive()
+    if opcode == SendOpcode.RDMA_WRITE:
+        segments += a.data(b"bytes")
+    a.post(opcode, segments)
+    a.post(SendOpcode.SEND, a.data(b"later"), flags=0)
+    failed, flushed = a.sent()
+    get = ERROR_CQE.get
+    assert get(failed, "syndrome") == Syndrome[status]
+    assert get(failed, "vendor_syndrome") == BY_NAME[status].vendor_syndrome
+    assert (get(failed, "qpn"), get(failed, "srqn")) == (a.number, USER_INDEX)
+    assert get(flushed, "syndrome") == Syndrome.WR_FLUSH_ERR
+    assert a.state is QpState.ERR
+
+
+def test_a_pair_in_error_flushes_what_is_posted_without_a_doorbell(
+    pairs: tuple[Pair, Pair],
+) -> None:
+    """`ib_drain_rq` waits for a receive that it posts to a queue pair in ERR."""
+    a, _ = pairs
+    assert a.node.status(Opcode.TOERR_QP, number=a.number) is Status.OK
+    a.receive()
+    a.node.host.run(1)
+    (flushed,) = a.received()
+    assert ERROR_CQE.get(flushed, "syndrome") == Syndrome.WR_FLUSH_ERR
+    assert a.node.status(Opcode.TORST_QP, number=a.number) is Status.OK
+    a.receive()
+    a.node.host.run(2)
+    assert not a.received()
+
+
+def test_after_a_reset_the_pair_begins_anew(pairs: tuple[Pair, Pair]) -> None:
+    a, b = pairs
+    for pair in pairs:
+        pair.receive()
+        assert pair.node.status(Opcode.TORST_QP, number=pair.number) is Status.OK
+        assert pair.node.status(Opcode.TORST_QP, number=pair.number) is Status.OK  # twice
+        assert pair.state is QpState.RST
+        pair.sq.posted = pair.rq.posted = 0
+        pair.node.host.poke(pair.record, bytes(8))
+    a.connect(b)
+    b.connect(a)
+    buffer = b.receive()
+    a.post(SendOpcode.SEND, a.data(b"again"))
+    (sent,) = a.sent()
+    assert CQE.get(sent, "wqe_counter") == 0
+    assert b.node.host.peek(buffer, 5) == b"again"
+
+
+def test_commands_out_of_order_are_refused(nodes: tuple[RoceNode, RoceNode]) -> None:
+    a, b = (node.make_pair() for node in nodes)
+    assert a.change(Opcode.INIT2RTR_QP) is Status.BAD_QP_STATE
+    assert a.node.status(Opcode.TOERR_QP, number=a.number) is Status.BAD_QP_STATE
+    a.connect(b)
+    assert a.change(Opcode.RST2INIT_QP) is Status.BAD_QP_STATE
+    assert a.change(Opcode.RTS2RTS_QP, OptPar.RWE) is Status.OK
+    assert QPC.get(a.context(), "remote_write") == 0
+    assert a.node.status(Opcode.DESTROY_QP, number=a.number) is Status.OK
+    for opcode in (Opcode.DESTROY_QP, Opcode.QUERY_QP, Opcode.TORST_QP):
+        assert a.node.status(opcode, number=a.number) is Status.BAD_RES
+    a.post(SendOpcode.SEND, a.data(b"gone"))  # the doorbell of a queue pair that is gone
+    assert not a.sent()
+
+
+@pytest.mark.parametrize(
+    "values",
+    [{"service": 5}, {"signature": 1}, {"rq_type": 2}, {"cqn_send": 0xFFFF}, {"page_offset": 63}],
+)
+def test_garbage_makes_no_pair(nodes: tuple[RoceNode, RoceNode], values: dict[str, int]) -> None:
+    before = nodes[0].adapter.objects.counts()["qp"]
+    if "page_offset" in values:
+        values = {**values, "log_sq_size": 9}
+    with pytest.raises(Refused):
+        nodes[0].make_pair(**values)
+    assert nodes[0].adapter.objects.counts()["qp"] == before
+
+
+@pytest.mark.parametrize("version_index", [V1_INDEX, V1_INDEX + 1])
+def test_datagrams_come_behind_their_network_header(
+    nodes: tuple[RoceNode, RoceNode], version_index: int
+) -> None:
+    a, b = (node.make_pair(Service.UD) for node in nodes)
+    for pair in (a, b):
+        pair.start(QKEY)
+    buffer = b.receive()
+    address = vector(a.node, b.node, b.number, QKEY, source=version_index)
+    a.post(SendOpcode.SEND, address + a.data(b"datagram"))
+    assert opcodes(a.sent()) == [CqeOpcode.REQUEST]
+    (came,) = b.received()
+    assert CQE.get(came, "length") == 48
+    assert CQE.get(came, "remote_qpn") == a.number
+    assert CQE.get(came, "grh") == 1
+    assert CQE.get(came, "roce_header") == (0 if version_index == V1_INDEX else 2)
+    assert b.node.host.peek(buffer + 40, 8) == b"datagram"
+
+
+def test_a_datagram_with_another_key_is_dropped(nodes: tuple[RoceNode, RoceNode]) -> None:
+    a, b = (node.make_pair(Service.UD) for node in nodes)
+    for pair in (a, b):
+        pair.start(QKEY)
+    b.receive()
+    a.post(SendOpcode.SEND, vector(a.node, b.node, b.number, QKEY + 1) + a.data(b"x"))
+    assert not b.received()
+
+
+def test_management_datagrams_are_of_queue_pair_1(nodes: tuple[RoceNode, RoceNode]) -> None:
+    a, b = (node.make_pair(Service.QP1) for node in nodes)
+    for pair in (a, b):
+        pair.start(GSI_QKEY)
+    buffer = b.receive(296)
+    own_key = 1 << 31 | GSI_QKEY & 0x7FFFFFFF
+    a.post(SendOpcode.SEND, vector(a.node, b.node, 1, own_key) + a.data(b"m" * 256))
+    (came,) = b.received()
+    assert CQE.get(came, "remote_qpn") == 1
+    assert CQE.get(came, "immediate") == 0xFFFF
+    assert b.node.host.peek(buffer + 40, 256) == b"m" * 256
+
+
+def test_groups_get_copies(nodes: tuple[RoceNode, RoceNode]) -> None:
+    a, b = nodes
+    sender, one, two = a.make_pair(Service.UD), b.make_pair(Service.UD), b.make_pair(Service.UD)
+    gid = bytes.fromhex("ff0e000000000000000000000000abcd")
+    for pair in (sender, one, two):
+        pair.start(QKEY)
+    for pair in (one, two):
+        data = bytes(GROUP_MEMBER.pack(qpn=pair.number, gid=gid))
+        assert b.status(Opcode.ATTACH_TO_MCG, data) is Status.OK
+    mac = bytes.fromhex("33330000abcd")
+    address = vector(a, b, 0xFFFFFF, QKEY, rgid=gid, rmac=mac)
+    for pair in (one, two):
+        pair.receive()
+    sender.post(SendOpcode.SEND, address + sender.data(b"to all"))
+    assert len(one.received()) == len(two.received()) == 1
+    assert b.status(Opcode.DETACH_FROM_MCG, data) is Status.OK
+    assert b.status(Opcode.DETACH_FROM_MCG, data) is Status.BAD_RES
+    for pair in (one, two):
+        pair.receive()
+    sender.post(SendOpcode.SEND, address + sender.data(b"to one"))
+    assert (len(one.received()), len(two.received())) == (1, 0)
+
+
+def test_a_shared_queue_gives_receives_and_tells_its_limit(
+    nodes: tuple[RoceNode, RoceNode],
+) -> None:
+    a, b = nodes
+    pool = b.make_pool()
+    sender = a.make_pair()
+    shared = {"rq_type": Receives.SHARED, "srqn": pool.number}
+    receiver = b.make_pair(**shared)
+    sender.connect(receiver)
+    receiver.connect(sender)
+    for number in range(40):  # the list goes round
+        buffer = pool.post()
+        sender.post(SendOpcode.SEND, sender.data(b"%03d" % number))
+        (came,) = receiver.received()
+        assert CQE.get(came, "wqe_counter") == number % 16
+        assert CQE.get(came, "srqn") == USER_INDEX
+        assert b.host.peek(buffer, 3) == b"%03d" % number
+        sender.sent()
+    pool.post()
+    b.events()
+    limit = MODIFY_QUEUE.pack(number=pool.number, fields=RMP_LIMIT)
+    work = WQ.pack(limit=2)
+    b.command(
+        Opcode.MODIFY_RMP, (bytes(limit) + bytes(WQ_OFFSET) + bytes(work)).ljust(0x110, b"\0")
+    )
+    (event,) = b.events()
+    assert (event[1], QUEUE_EQE.get(event, "number")) == (EventType.SRQ_LIMIT, pool.number)
+    sender.post(SendOpcode.SEND, sender.data(b"one more"))
+    assert not b.events()  # a limit is told once
+    assert b.status(Opcode.DESTROY_RMP, number=pool.number) is Status.OK
+    assert b.status(Opcode.QUERY_RMP, number=pool.number) is Status.BAD_RES
+
+
+def test_xrc_requests_name_the_shared_queue_of_the_peer(nodes: tuple[RoceNode, RoceNode]) -> None:
+    a, b = nodes
+    xrcd, cq = b.make(Opcode.ALLOC_XRCD), b.make_cq()
+    srq = b.make_xrc_srq(xrcd, cq, user_index=0x77)
+    kernels = b.make_xrc_srq(xrcd, cq, user_index=KERNEL_USER_INDEX)
+    sender = a.make_pair(Service.XRC, rq_type=Receives.NONE)
+    target = b.make_pair(Service.XRC, rq_type=Receives.SHARED, srqn=srq.number, no_sq=1, xrcd=xrcd)
+    sender.connect(target)
+    target.connect(sender)
+    for queue, shown in ((srq, 0x77), (kernels, kernels.number)):
+        buffer = queue.post()
+        sender.post(SendOpcode.SEND, pack(">I12x", queue.number) + sender.data(b"xrc"))
+        (came,) = b.completions(cq)
+        assert (CQE.get(came, "srqn"), CQE.get(came, "qpn")) == (shown, target.number)
+        assert b.host.peek(buffer, 3) == b"xrc"
+    assert b.status(Opcode.DEALLOC_XRCD, number=xrcd) is Status.RES_BUSY
+
+
+def test_the_last_receive_of_a_shared_queue_is_told_once(nodes: tuple[RoceNode, RoceNode]) -> None:
+    a, b = nodes
+    pool = b.make_pool()
+    receiver = b.make_pair(rq_type=Receives.SHARED, srqn=pool.number)
+    receiver.connect(a.make_pair())
+    b.events()
+    assert b.status(Opcode.TOERR_QP, number=receiver.number) is Status.OK
+    b.host.run()
+    told = [event for event in b.events() if event[1] == EventType.LAST_WQE]
+    assert [QUEUE_EQE.get(event, "number") for event in told] == [receiver.number]
+
+
+def test_completions_of_128_bytes(nodes: tuple[RoceNode, RoceNode]) -> None:
+    a, b = nodes
+    sender, receiver = a.make_pair(), b.make_pair()
+    wide = a.host.allocate(128 * 64)
+    context = CQC.pack(log_size=6, eqn=a.eq, doorbell_record=a.host.allocate(64), cqe_size=1)
+    data = (bytes(16) + bytes(context)).ljust(0x110, b"\0") + a.pages(wide, 2)
+    cqn = a.make(Opcode.CREATE_CQ, data)
+    sender = a.make_pair(cqn_send=cqn)
+    sender.connect(receiver)
+    receiver.connect(sender)
+    for _ in range(2):
+        receiver.receive()
+        sender.post(SendOpcode.SEND, sender.data(b"wide"))
+    for number in range(2):
+        entry = a.host.peek(wide + 128 * number + CQE_SIZE, CQE_SIZE)
+        assert CQE.get(entry, "opcode") == CqeOpcode.REQUEST
+        assert CQE.get(entry, "qpn") == sender.number
+
+
+def test_nothing_comes_while_roce_is_off_or_its_address_is_gone(
+    nodes: tuple[RoceNode, RoceNode],
+) -> None:
+    a, b = (node.make_pair(Service.UD) for node in nodes)
+    for pair in (a, b):
+        pair.start(QKEY)
+    b.receive()
+    b.node.set_address(V1_INDEX, bytes(16))
+    b.node.set_address(V1_INDEX + 1, bytes(16))
+    a.post(SendOpcode.SEND, vector(a.node, b.node, b.number, QKEY) + a.data(b"x"))
+    answer = b.node.command(
+        Opcode.QUERY_ROCE_ADDRESS, bytes(8) + (V1_INDEX << 16).to_bytes(4, "big")
+    )
+    assert not any(answer[16:])
+
+
+def test_counter_sets_count_the_troubles_of_their_pairs(nodes: tuple[RoceNode, RoceNode]) -> None:
+    a, b = nodes
+    own, other = a.make(Opcode.ALLOC_Q_COUNTER), a.make(Opcode.ALLOC_Q_COUNTER)
+    sender, receiver = a.make_pair(counter_set=own), b.make_pair()
+    sender.connect(receiver)
+    receiver.connect(sender)
+    sender.post(SendOpcode.RDMA_WRITE, remote(0x1000, 0x77777700) + sender.data(b"x"))
+    for number, count in ((own, 1), (other, 0)):
+        data = bytes(QUERY_Q_COUNTER.pack(number=number))
+        answer = a.command(Opcode.QUERY_Q_COUNTER, data)
+        assert Q_COUNTERS.get(answer, "req_remote_access_errors") == count
+        assert Q_COUNTERS.get(answer, "req_cqe_error") >= count
+
+
+def test_teardown_leaves_no_pair(pairs: tuple[Pair, Pair]) -> None:
+    a, _ = pairs
+    a.receive()
+    a.node.adapter.clear()
+    counts = a.node.adapter.objects.counts()
+    assert (counts["qp"], counts["srq"], counts["xrcd"]) == (0, 0, 0)
+    a.post(SendOpcode.SEND, a.data(b"late"), flags=SIGNALLED)
+    assert not a.sent()
