@@ -120,7 +120,9 @@ def message_words(event: Event) -> str:
 
 
 def _gid(data: bytes, place: int) -> str:
-    return str(IPv6Address(wqe.DATAGRAM.get_raw(data, "rgid", place)))
+    address = IPv6Address(wqe.DATAGRAM.get_raw(data, "rgid", place))
+    mapped = address.ipv4_mapped
+    return str(address) if mapped is None else f"::ffff:{mapped}"
 
 
 def message_parts(data: bytes, *, datagram: bool) -> Iterator[tuple[Struct, int]]:
