@@ -217,8 +217,11 @@ def test_a_command_that_waits_is_forgotten_by_a_reset() -> None:
     number = arm(commands := of(driver.hca, driver.host), "command-never opcode=ALLOC_PD")
     post(driver, 3, Opcode.ALLOC_PD)
     driver.hca.reset()
+    driver.start()
+    driver.write_entry(3, Opcode.ALLOC_PD.to_bytes(2, "big").ljust(16, b"\0"), 16)  # not rung for
     assert commands.execute(f"disarm a {number}") == ["ok"]
     driver.host.run()
+    assert is_open(driver, 3)
     assert len(driver.adapter.objects.pds) == 0
 
 
