@@ -112,6 +112,21 @@ OF_PAIRS = ("qpn", "qp-type", "next-connection", "opcode", *COUNTED)
 NO_LIMIT = 0
 """The `count` of a fault that takes everything that matches."""
 
+_HANDSHAKE = "RTRS: the path's handshake times out"
+_RTRS_MESSAGES = (
+    ("info-req", "opcode=SEND length=272 payload=0000 count=1", _HANDSHAKE),
+    ("info-rsp", "opcode=SEND length=24- payload=0100 count=1", _HANDSHAKE),
+    ("io-req", "immediate=0x00000000/0xf0000000 count=1", "RTRS: one retry"),
+    ("io-rsp", "immediate=0x10000000/0xf0000000 count=1", "RTRS: one retry"),
+    ("io-rsp-inv", "immediate=0x20000000/0xf0000000 count=1", "RTRS: one retry"),
+    ("heartbeat", "immediate=0x80000000/0xf0000000", "RTRS: RETRY_EXC_ERR, the path reconnects"),
+    ("heartbeat-ack", "immediate=0x90000000/0xf0000000", "RTRS: the peer's heartbeat times out"),
+)
+"""The messages of RTRS, the conditions of a link rule that find them, what follows their loss.
+
+Names, lengths and types of immediates are those of `bluebridge.device.layout.net.rtrs`.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class NamedFault:
@@ -135,3 +150,53 @@ class NamedFault:
     def parameters(self) -> tuple[str, ...]:
         """The names of all parameters that a user may give."""
         return self.needs + self.takes
+
+
+def _wire(name: str, rule: str, seen: str, layer: Layer = Layer.WIRE) -> NamedFault:
+    return NamedFault(
+        name, layer, Effect.WIRE, f"link rule `{rule}` on port 1", seen, fixed={"rule": rule}
+    )
+
+
+_RTRS_FAULTS = (
+    *(_wire(f"rtrs-{name}-lost", f"drop {rule}", seen) for name, rule, seen in _RTRS_MESSAGES),
+    *(
+        _wire(f"rtrs-{name}-late", f"delay 400 {rule}", "RTRS: retries, then it goes on")
+        for name, rule, _ in _RTRS_MESSAGES
+    ),
+)
+FLIPS = (
+    _wire(
+        "payload-flip",
+        "flip kind=request length=1- count=1",
+        "nothing below the application: bytes differ",
+        Layer.MEMORY,
+    ),
+    _wire(
+        "read-flip",
+        "flip opcode=READ_RESPONSE count=1",
+        "nothing below the application: bytes differ",
+        Layer.MEMORY,
+    ),
+)
+"""Faults of memory that are rules of a link, of any card."""
+WIRE = (
+    _wire("wire-dead", "drop", "RETRY_EXC_ERR"),
+    _wire("wire-deaf", "drop direction=in", "RETRY_EXC_ERR"),
+    _wire("wire-mute", "drop direction=out", "RETRY_EXC_ERR"),
+    _wire("wire-lossy", "drop probability=0.01 seed=1", "retries; slower"),
+    _wire("wire-slow", "delay 20", "slower"),
+    _wire("wire-doubles", "duplicate", "nothing"),
+    _wire("request-lost", "drop kind=request count=1", "one retry"),
+    _wire("ack-lost", "drop opcode=ACK count=1", "one retry"),
+    _wire("nak-lost", "drop opcode=NAK,RNR_NAK count=1", "one retry"),
+    _wire("read-response-lost", "drop opcode=READ_RESPONSE count=1", "one retry"),
+    _wire("datagram-lost", "drop kind=datagram count=1", "UD: a message less"),
+    _wire("cm-req-lost", "drop cm=REQ count=1", "the connection takes longer"),
+    _wire("cm-rep-lost", "drop cm=REP count=1", "the connection takes longer"),
+    _wire("cm-rtu-lost", "drop cm=RTU count=1", "IBV_EVENT_COMM_EST at the passive side"),
+    _wire("cm-dreq-lost", "drop cm=DREQ count=1", "the end takes longer"),
+    _wire("cm-silent", "drop cm=REQ,REP", "RDMA_CM_EVENT_UNREACHABLE"),
+    *_RTRS_FAULTS,
+)
+"""The faults of the wire, of any card."""

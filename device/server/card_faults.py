@@ -9,6 +9,7 @@ from enum import IntEnum
 from bluebridge.device.armed_faults import ArmedFault, ArmedFaults
 from bluebridge.device.layout.faults import NamedFault
 from bluebridge.device.pci.bus import HostBus
+from bluebridge.device.rdma.memory.regions import MemoryRegions
 from bluebridge.device.rdma.ports.port import Port
 
 
@@ -25,19 +26,34 @@ class CardFaults(ABC):
     events: type[IntEnum]
     syndromes: type[IntEnum]
     vectors: int
-    users: tuple[str, ...]
-    """The types of queue pairs that a fault is about unless the user says so."""
-    connected: tuple[str, ...] = ()
-    """Those of them that are connected to one peer."""
 
-    def __init__(self, bus: HostBus, port: Port, armed: ArmedFaults) -> None:
+    def __init__(
+        self, bus: HostBus, port: Port, armed: ArmedFaults, regions: MemoryRegions
+    ) -> None:
         self.bus = bus
         self.port = port
         self.armed = armed
+        self._regions = regions
 
     @abstractmethod
     def number(self, word: str, text: str) -> int:
         """Return a number, of a queue only if there is one; raises `ValueError`."""
+
+    def lock(self, fault: ArmedFault) -> None:
+        """Let a memory region count as one that is not registered; raises `ValueError`."""
+        region = self._regions.find(fault.target)
+        if region is None:
+            raise ValueError(f"there is no key {fault.target:#x}: `bluebridge show GUEST mr`")
+        if region.free:
+            raise ValueError(
+                f"key {fault.target:#x} is not registered: `bluebridge show GUEST mr` lists keys"
+            )
+        region.free = True
+
+        def undo() -> None:
+            region.free = False
+
+        fault.undo = undo
 
     @abstractmethod
     def vendor(self, status: int) -> int:

@@ -8,7 +8,7 @@ from typing import Final
 
 from bluebridge.device import cards
 from bluebridge.device.armed_faults import ArmedFault
-from bluebridge.device.layout.faults import CONNECTED, USERS, Effect, NamedFault
+from bluebridge.device.layout.faults import Effect, NamedFault
 from bluebridge.device.layout.mlx4.bar0 import MSIX_VECTORS
 from bluebridge.device.layout.mlx4.capabilities import QUERY_ADAPTER, QUERY_DEV_CAP, QUERY_PORT
 from bluebridge.device.layout.mlx4.commands import Opcode, Status
@@ -46,12 +46,10 @@ class ConnectX3Faults(CardFaults):
     events = EventType
     syndromes = CompletionStatus
     vectors = MSIX_VECTORS
-    users = USERS
-    connected = CONNECTED
 
     def __init__(self, hca: Hca) -> None:
         adapter = hca.adapter
-        super().__init__(adapter.bus, adapter.ports[0], adapter.faults)
+        super().__init__(adapter.bus, adapter.ports[0], adapter.faults, adapter.regions)
         self._hca = hca
 
     def number(self, word: str, text: str) -> int:
@@ -79,7 +77,7 @@ class ConnectX3Faults(CardFaults):
         elif effect is Effect.GID_VANISHES:
             _empty_gid(hca, fault)
         elif effect is Effect.KEY_LOCKED:
-            _lock(hca, fault)
+            self.lock(fault)
 
     def happen(self, named: NamedFault, values: Mapping[str, str]) -> None:
         adapter = self._hca.adapter
@@ -139,24 +137,6 @@ def _empty_gid(hca: Hca, fault: ArmedFault) -> None:
         if list(tables.gids) == after:
             tables.gids = before
             port.sources_changed()
-
-    fault.undo = undo
-
-
-def _lock(hca: Hca, fault: ArmedFault) -> None:
-    """Let a memory region count as one that is not registered."""
-    regions = hca.adapter.regions
-    region = regions.get(regions.index_of(fault.target))
-    if region is None:
-        raise ValueError(f"there is no key {fault.target:#x}: `bluebridge show GUEST mr`")
-    if region.free:
-        raise ValueError(
-            f"key {fault.target:#x} is not registered: `bluebridge show GUEST mr` lists keys"
-        )
-    region.free = True
-
-    def undo() -> None:
-        region.free = False
 
     fault.undo = undo
 

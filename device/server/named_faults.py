@@ -18,11 +18,13 @@ from bluebridge.device.fabric.faults.stage import FaultRules
 from bluebridge.device.layout import ibverbs
 from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.faults import (
+    CONNECTED,
     FLAG,
     OF_PAIRS,
     ONCE,
     PARAMETERS,
     QP_TYPES,
+    USERS,
     Effect,
     Layer,
     NamedFault,
@@ -299,7 +301,7 @@ def _fault(
         vendor = values.get("vendor")
         fault.vendor = number_in("vendor", vendor) if vendor else card.vendor(status)
     if card is not None and _of_pairs(named):
-        _choose(fault, values, card)
+        _choose(fault, values)
     fault.number = faults.next_number()
     return fault
 
@@ -308,18 +310,16 @@ def _of_pairs(named: NamedFault) -> bool:
     return set(OF_PAIRS) <= set(named.takes)
 
 
-def _choose(fault: ArmedFault, values: Mapping[str, str], card: CardFaults) -> None:
+def _choose(fault: ArmedFault, values: Mapping[str, str]) -> None:
     """Say which queue pairs and operations a fault is about; raises `ValueError`."""
     fault.waits = "next-connection" in values
     if fault.waits and "qpn" in values:
         raise ValueError("qpn names a queue pair that is there: leave next-connection out")
-    if fault.waits and not card.connected:
-        raise ValueError(f"a {card.title} has no connections so far: leave next-connection out")
     types = values["qp-type"].upper().split(",") if "qp-type" in values else []
     if not set(types) <= set(QP_TYPES):
         raise ValueError(f"qp-type={values['qp-type'][:40]}: choose from {', '.join(QP_TYPES)}")
     if fault.target == ANY or types:
-        fault.roles = frozenset(types or (card.connected if fault.waits else card.users))
+        fault.roles = frozenset(types or (CONNECTED if fault.waits else USERS))
     if "opcode" in values:
         fault.operation = ibverbs.operation(values["opcode"])
         if fault.operation not in ibverbs.OPERATIONS:

@@ -9,7 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from bluebridge.device.layout.failures import Failure
-from bluebridge.device.layout.faults import COUNTED, NO_LIMIT, OF_PAIRS, Effect, Layer, NamedFault
+from bluebridge.device.layout.faults import (
+    COUNTED,
+    FLIPS,
+    NO_LIMIT,
+    OF_PAIRS,
+    WIRE,
+    Effect,
+    Layer,
+    NamedFault,
+)
 from bluebridge.device.layout.mlx4.commands import Opcode, Status
 from bluebridge.device.layout.mlx4.cqe import FAILURES, CompletionStatus
 from bluebridge.device.layout.mlx4.eqe import (
@@ -18,21 +27,6 @@ from bluebridge.device.layout.mlx4.eqe import (
     PORT_MNG_PORT_INFO,
     EventType,
 )
-
-_HANDSHAKE = "RTRS: the path's handshake times out"
-_RTRS_MESSAGES = (
-    ("info-req", "opcode=SEND length=272 payload=0000 count=1", _HANDSHAKE),
-    ("info-rsp", "opcode=SEND length=24- payload=0100 count=1", _HANDSHAKE),
-    ("io-req", "immediate=0x00000000/0xf0000000 count=1", "RTRS: one retry"),
-    ("io-rsp", "immediate=0x10000000/0xf0000000 count=1", "RTRS: one retry"),
-    ("io-rsp-inv", "immediate=0x20000000/0xf0000000 count=1", "RTRS: one retry"),
-    ("heartbeat", "immediate=0x80000000/0xf0000000", "RTRS: RETRY_EXC_ERR, the path reconnects"),
-    ("heartbeat-ack", "immediate=0x90000000/0xf0000000", "RTRS: the peer's heartbeat times out"),
-)
-"""The messages of RTRS, the conditions of a link rule that find them, what follows their loss.
-
-Names, lengths and types of immediates are those of `bluebridge.device.layout.net.rtrs`.
-"""
 
 _LOAD = "mlx4_core does not load; a reload works again"
 _FATAL = "mlx4_core resets the adapter: a closing command may not fail"
@@ -78,20 +72,6 @@ def _answer(name: str, field_: str, value: int, seen: str) -> NamedFault:
         takes=("value", *COUNTED), fixed=fixed, count=NO_LIMIT,
     )  # fmt: skip
 
-
-def _wire(name: str, rule: str, seen: str, layer: Layer = Layer.WIRE) -> NamedFault:
-    return NamedFault(
-        name, layer, Effect.WIRE, f"link rule `{rule}` on port 1", seen, fixed={"rule": rule}
-    )
-
-
-_RTRS_FAULTS = (
-    *(_wire(f"rtrs-{name}-lost", f"drop {rule}", seen) for name, rule, seen in _RTRS_MESSAGES),
-    *(
-        _wire(f"rtrs-{name}-late", f"delay 400 {rule}", "RTRS: retries, then it goes on")
-        for name, rule, _ in _RTRS_MESSAGES
-    ),
-)
 
 FAULTS = (
     NamedFault("device-fatal", Layer.FIRMWARE, Effect.FATAL,
@@ -187,10 +167,7 @@ FAULTS = (
                "LOC_PROT_ERR, QP_FATAL or CQ_ERR, by what is in the page", needs=("address",)),
     NamedFault("key-locked", Layer.MEMORY, Effect.KEY_LOCKED, "a memory region permits nothing",
                "LOC_PROT_ERR here, REM_ACCESS_ERR at the peer", needs=("key",)),
-    _wire("payload-flip", "flip kind=request length=1- count=1",
-          "nothing below the application: bytes differ", Layer.MEMORY),
-    _wire("read-flip", "flip opcode=READ_RESPONSE count=1",
-          "nothing below the application: bytes differ", Layer.MEMORY),
+    *FLIPS,
     NamedFault("eqe-lost", Layer.EVENT, Effect.EQE_LOST, "an event of a type is not written",
                "CMD: time-out after 60 s; COMP: waits until the next event", needs=("event",),
                takes=COUNTED),
@@ -231,23 +208,7 @@ FAULTS = (
     NamedFault("gid-vanishes", Layer.PORT, Effect.GID_VANISHES,
                "an entry of port 1's GID table is empty in the adapter", "the peer's RETRY_EXC_ERR",
                needs=("index",)),
-    _wire("wire-dead", "drop", "RETRY_EXC_ERR"),
-    _wire("wire-deaf", "drop direction=in", "RETRY_EXC_ERR"),
-    _wire("wire-mute", "drop direction=out", "RETRY_EXC_ERR"),
-    _wire("wire-lossy", "drop probability=0.01 seed=1", "retries; slower"),
-    _wire("wire-slow", "delay 20", "slower"),
-    _wire("wire-doubles", "duplicate", "nothing"),
-    _wire("request-lost", "drop kind=request count=1", "one retry"),
-    _wire("ack-lost", "drop opcode=ACK count=1", "one retry"),
-    _wire("nak-lost", "drop opcode=NAK,RNR_NAK count=1", "one retry"),
-    _wire("read-response-lost", "drop opcode=READ_RESPONSE count=1", "one retry"),
-    _wire("datagram-lost", "drop kind=datagram count=1", "UD: a message less"),
-    _wire("cm-req-lost", "drop cm=REQ count=1", "the connection takes longer"),
-    _wire("cm-rep-lost", "drop cm=REP count=1", "the connection takes longer"),
-    _wire("cm-rtu-lost", "drop cm=RTU count=1", "IBV_EVENT_COMM_EST at the passive side"),
-    _wire("cm-dreq-lost", "drop cm=DREQ count=1", "the end takes longer"),
-    _wire("cm-silent", "drop cm=REQ,REP", "RDMA_CM_EVENT_UNREACHABLE"),
-    *_RTRS_FAULTS,
+    *WIRE,
     NamedFault("function-reset", Layer.BUS, Effect.FUNCTION_RESET,
                "a function-level reset that the driver did not ask for",
                "commands time out, then mlx4_core resets the adapter"),

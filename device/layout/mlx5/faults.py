@@ -9,12 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from bluebridge.device.layout.faults import COUNTED, NO_LIMIT, OF_PAIRS, Effect, Layer, NamedFault
+from bluebridge.device.layout.faults import (
+    COUNTED,
+    FLIPS,
+    NO_LIMIT,
+    OF_PAIRS,
+    WIRE,
+    Effect,
+    Layer,
+    NamedFault,
+)
 from bluebridge.device.layout.mlx5.commands import Opcode, Status
 from bluebridge.device.layout.mlx5.cqe import NAMES_OF_STATUSES
 from bluebridge.device.layout.mlx5.event_queues import EventType
 
 _LOAD = "mlx5_core does not load; a reload works again"
+_STATE = "ibv_modify_qp: EINVAL"
 _ERROR_CQE = (
     "SQ: `Error cqe on cqn`, the tx health reporter recovers the queue; RQ: a frame less, "
     "rx_wqe_err counts it"
@@ -28,10 +38,12 @@ def _command(name: str, opcode: Opcode, status: Status, seen: str) -> NamedFault
     )  # fmt: skip
 
 
-def _wire(name: str, rule: str, seen: str) -> NamedFault:
+def _event(name: str, event: EventType, number: str, seen: str) -> NamedFault:
     return NamedFault(
-        name, Layer.WIRE, Effect.WIRE, f"link rule `{rule}` on port 1", seen, fixed={"rule": rule}
-    )
+        f"event-{name}", Layer.EVENT, Effect.EVENT,
+        f"an event of type {event:#04x} that nothing caused", seen,
+        needs=(number,), fixed={"event": event.name},
+    )  # fmt: skip
 
 
 def _status(status: int, verbs: str, own: str) -> NamedFault:
@@ -60,6 +72,12 @@ FAULTS = (
                needs=("opcode",), takes=COUNTED),
     _command("reg-mr-fails", Opcode.CREATE_MKEY, Status.LIM_ERR, _LOAD),
     _command("create-cq-fails", Opcode.CREATE_CQ, Status.LIM_ERR, "the interface does not come up"),
+    _command("create-srq-fails", Opcode.CREATE_RMP, Status.LIM_ERR, "ibv_create_srq: ENOMEM"),
+    _command("qp-to-init-fails", Opcode.RST2INIT_QP, Status.BAD_QP_STATE, _STATE),
+    _command("qp-to-rtr-fails", Opcode.INIT2RTR_QP, Status.BAD_QP_STATE, _STATE),
+    _command("qp-to-rts-fails", Opcode.RTR2RTS_QP, Status.BAD_QP_STATE, _STATE),
+    _command("qp-to-err-fails", Opcode.TOERR_QP, Status.BAD_QP_STATE, _STATE),
+    _command("query-qp-fails", Opcode.QUERY_QP, Status.BAD_QP_STATE, "ibv_query_qp: EINVAL"),
     _command("query-port-fails", Opcode.QUERY_VPORT_STATE, Status.INTERNAL_ERR,
              "the state of the link is not known: it counts as down"),
     _command("query-dev-cap-fails", Opcode.QUERY_HCA_CAP, Status.INTERNAL_ERR, _LOAD),
@@ -95,6 +113,9 @@ FAULTS = (
     NamedFault("dma-refused", Layer.MEMORY, Effect.DMA_REFUSED, "the adapter cannot reach one page",
                "an error of an SQ, an RQ, a CQ or a command, by what is in the page",
                needs=("address",)),
+    NamedFault("key-locked", Layer.MEMORY, Effect.KEY_LOCKED, "a memory region permits nothing",
+               "LOC_PROT_ERR here, REM_ACCESS_ERR at the peer", needs=("key",)),
+    *FLIPS,
     NamedFault("eqe-lost", Layer.EVENT, Effect.EQE_LOST, "an event of a type is not written",
                "COMMAND: recovered after 60 s; COMPLETION: waits until the next event",
                needs=("event",), takes=COUNTED),
@@ -104,10 +125,17 @@ FAULTS = (
     NamedFault("vector-masked", Layer.EVENT, Effect.INTERRUPT_LOST,
                "an MSI-X vector is masked for ever", "its events wait until the fault is cleared",
                needs=("vector",), count=NO_LIMIT),
-    NamedFault("event-cq-err", Layer.EVENT, Effect.EVENT,
-               f"an event of type {EventType.CQ_ERROR:#04x} that nothing caused",
-               "CQ error on CQN 0x..., and the queue goes on",
-               needs=("cqn",), fixed={"event": EventType.CQ_ERROR.name}),
+    _event("path-mig", EventType.PATH_MIGRATED, "qpn", "IBV_EVENT_PATH_MIG"),
+    _event("path-mig-err", EventType.PATH_FAILED, "qpn", "IBV_EVENT_PATH_MIG_ERR"),
+    _event("comm-est", EventType.COMMUNICATION_ESTABLISHED, "qpn", "IBV_EVENT_COMM_EST"),
+    _event("sq-drained", EventType.SQ_DRAINED, "qpn", "IBV_EVENT_SQ_DRAINED"),
+    _event("qp-last-wqe", EventType.LAST_WQE, "qpn", "IBV_EVENT_QP_LAST_WQE_REACHED"),
+    _event("qp-fatal", EventType.WQ_CATASTROPHIC, "qpn", "IBV_EVENT_QP_FATAL"),
+    _event("qp-req-err", EventType.WQ_INVALID_REQUEST, "qpn", "IBV_EVENT_QP_REQ_ERR"),
+    _event("qp-access-err", EventType.WQ_ACCESS_ERROR, "qpn", "IBV_EVENT_QP_ACCESS_ERR"),
+    _event("cq-err", EventType.CQ_ERROR, "cqn", "CQ error on CQN 0x...; IBV_EVENT_CQ_ERR"),
+    _event("srq-err", EventType.SRQ_CATASTROPHIC, "srqn", "IBV_EVENT_SRQ_ERR"),
+    _event("srq-limit", EventType.SRQ_LIMIT, "srqn", "IBV_EVENT_SRQ_LIMIT_REACHED"),
     NamedFault(
         "port-flap", Layer.PORT, Effect.PORT_FLAP,
         "the cable of port 1 is pulled and plugged in again, each state for so many milliseconds",
@@ -120,12 +148,7 @@ FAULTS = (
         "the cable is out for so many milliseconds; as long again nothing passes an active port",
         "Link up, and still no frame", needs=("ms",),
     ),
-    _wire("wire-dead", "drop", "no frame passes"),
-    _wire("wire-deaf", "drop direction=in", "no frame arrives"),
-    _wire("wire-mute", "drop direction=out", "no frame leaves"),
-    _wire("wire-lossy", "drop probability=0.01 seed=1", "TCP sends again; slower"),
-    _wire("wire-slow", "delay 20", "slower"),
-    _wire("wire-doubles", "duplicate", "ping: DUP!"),
+    *WIRE,
     NamedFault("function-reset", Layer.BUS, Effect.FUNCTION_RESET,
                "a function-level reset that the driver did not ask for",
                "commands time out; the health counter stands still, then mlx5_core recovers"),

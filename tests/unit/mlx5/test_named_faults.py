@@ -11,7 +11,13 @@ from bluebridge.device.layout.faults import PARAMETERS
 from bluebridge.device.layout.mlx4 import faults as mlx4
 from bluebridge.device.layout.mlx5.commands import Opcode, Status
 from bluebridge.device.layout.mlx5.cqe import CQE, ERROR_CQE, CqeOpcode, Syndrome
-from bluebridge.device.layout.mlx5.event_queues import CQ_ERROR_EQE, EQE, PORT_EQE, EventType
+from bluebridge.device.layout.mlx5.event_queues import (
+    CQ_ERROR_EQE,
+    EQE,
+    PORT_EQE,
+    QUEUE_EQE,
+    EventType,
+)
 from bluebridge.device.layout.mlx5.faults import BY_NAME, FAULTS
 from bluebridge.device.mlx5.device import Hca
 from bluebridge.device.server.control import ControlCommands
@@ -78,31 +84,31 @@ def test_the_nth_completion_is_lost_and_its_frame_is_not(wire: Wire) -> None:
 
 
 def test_frames_hang_until_the_fault_is_cleared(wire: Wire) -> None:
-    number = arm(wire.commands, "hung-wr")
+    number = arm(wire.commands, "hung-wr qp-type=ETH")
     assert wire.send(2) == []
     assert wire.commands.execute(f"disarm a {number}") == ["ok"]
     assert len(wire.send()) == 1
 
 
 def test_only_the_operation_that_was_named_is_taken(wire: Wire) -> None:
-    arm(wire.commands, "hung-wr opcode=RECV")
+    arm(wire.commands, "hung-wr qp-type=ETH opcode=RECV")
     assert len(wire.send()) == 1
 
 
 def test_a_completion_comes_twice_late_or_as_another_queues(wire: Wire) -> None:
-    arm(wire.commands, "cqe-doubled")
+    arm(wire.commands, "cqe-doubled qp-type=ETH")
     assert len(wire.send()) == 2
-    arm(wire.commands, "cqe-late ms=500")
+    arm(wire.commands, "cqe-late qp-type=ETH ms=500")
     assert wire.send() == []
     wire.a.host.run(0.6)
     assert len(wire.a.completions(wire.sq)) == 1
-    arm(wire.commands, "cqe-foreign")
+    arm(wire.commands, "cqe-foreign qp-type=ETH")
     (foreign,) = wire.send()
     assert CQE.get(foreign, "qpn") == 0xFFFFFE
 
 
 def test_a_late_completion_of_a_queue_that_is_gone_is_not_written(wire: Wire) -> None:
-    arm(wire.commands, "slow-drain ms=500")
+    arm(wire.commands, "slow-drain qp-type=ETH ms=500")
     assert wire.send() == []
     wire.a.command(Opcode.DESTROY_SQ, number=wire.sq.number)
     wire.a.host.run(0.6)
@@ -112,7 +118,7 @@ def test_a_late_completion_of_a_queue_that_is_gone_is_not_written(wire: Wire) ->
 @pytest.mark.parametrize("syndrome", list(Syndrome))
 def test_a_completion_says_each_syndrome(wire: Wire, syndrome: Syndrome) -> None:
     (name,) = (fault.name for fault in FAULTS if fault.fixed.get("status") == syndrome.name)
-    arm(wire.commands, f"{name} vendor=0x33")
+    arm(wire.commands, f"{name} qp-type=ETH vendor=0x33")
     failed, good = wire.send(2)
     assert opcode_of(failed) is CqeOpcode.REQUEST_ERROR
     assert (syndrome_of(failed), ERROR_CQE.get(failed, "vendor_syndrome")) == (syndrome, 0x33)
@@ -120,7 +126,7 @@ def test_a_completion_says_each_syndrome(wire: Wire, syndrome: Syndrome) -> None
 
 
 def test_work_that_the_adapter_cannot_do_fails_and_leaves_no_frame(wire: Wire) -> None:
-    arm(wire.commands, "wr-unsupported count=1")
+    arm(wire.commands, "wr-unsupported qp-type=ETH count=1")
     (failed,) = wire.send()
     assert syndrome_of(failed) == Syndrome.LOCAL_QP_OP_ERR
     assert wire.b.completions(wire.rq) == []
@@ -143,6 +149,28 @@ def test_a_completion_queue_is_broken_and_says_so(wire: Wire) -> None:
         wire.sq.cq.number,
     )
     assert wire.send() == []
+
+
+def test_frames_of_the_network_device_are_spared_unless_they_are_named(wire: Wire) -> None:
+    arm(wire.commands, "hung-wr")
+    assert len(wire.send()) == 1
+
+
+def test_a_key_permits_nothing_until_the_fault_is_cleared(wire: Wire) -> None:
+    number = arm(wire.commands, f"key-locked key={wire.a.key:#x}")
+    (failed,) = wire.send()
+    assert syndrome_of(failed) == Syndrome.LOCAL_PROT_ERR
+    assert wire.commands.execute(f"disarm a {number}") == ["ok"]
+    fresh = wire.a.make_sq()
+    wire.a.send(fresh, bytes(60))
+    assert syndrome_of(wire.a.completions(fresh)[0]) == 0
+
+
+def test_an_event_about_a_queue_that_nothing_caused(wire: Wire) -> None:
+    assert wire.commands.execute(f"arm a event-qp-fatal qpn={wire.sq.number}") == ["ok"]
+    (event,) = wire.a.events()
+    assert EQE.get(event, "type") == EventType.WQ_CATASTROPHIC
+    assert (QUEUE_EQE.get(event, "kind"), QUEUE_EQE.get(event, "number")) == (2, wire.sq.number)
 
 
 def test_an_event_is_lost_and_the_next_one_is_not(wire: Wire) -> None:
@@ -229,10 +257,11 @@ def test_a_command_that_waits_is_forgotten_by_a_reset() -> None:
     ("line", "says"),
     [
         ("map-icm-fails", "a ConnectX-5 has no fault map-icm-fails"),
-        ("cqe-lost qpn=0x999", "there is no SQ or RQ 0x999"),
-        ("cqe-lost next-connection=1", "a ConnectX-5 has no connections so far"),
+        ("cqe-lost qpn=0x999", "there is no QP, SQ or RQ 0x999"),
+        ("key-locked key=0x5", "there is no key 0x5"),
+        ("event-srq-limit srqn=3", "there is no SRQ 0x3"),
         ("cq-overrun cqn=7", "there is no CQ 0x7"),
-        ("doorbell-ignored qpn={rq}", "is no SQ"),
+        ("doorbell-ignored qpn={rq}", "has no send queue"),
         ("command-fails opcode=SW2HW_CQ status=LIM_ERR", "choose from"),
         ("command-fails opcode=NOP status=OK", "status=OK is no failure"),
         ("interrupt-lost vector=4000", "the adapter has vectors 0 to"),
