@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from bluebridge.images import kernel_build
 from bluebridge.images.artefacts import Artefacts
 from bluebridge.images.unpack import foreign
 from tests.models.lab_commands import PATIENCE, ROOT, Commands
@@ -37,13 +39,35 @@ def programs(tmp_path: Path) -> Path:
     return folder / "bin"
 
 
-@pytest.mark.full
-def test_the_lines_of_the_page_reach_the_other_guest(
-    bluebridge: Commands, programs: Path, tmp_path: Path
-) -> None:
+@pytest.fixture
+def debians() -> tuple[Path, Path]:
+    """Debian's kernel, and a root with its modules."""
     artefacts = Artefacts()
     (kernel,) = artefacts.folder("kernel").glob("root/boot/vmlinuz-*")
-    root = artefacts.folder("guest") / "root"
+    return kernel, artefacts.folder("guest") / "root"
+
+
+@pytest.fixture
+def built_here(programs: Path, tmp_path: Path) -> tuple[Path, Path]:
+    """The kernel of `kernel build`, and a copy of the guests' root with its modules."""
+    artefacts = Artefacts()
+    folder = kernel_build.built(artefacts.cache, debug=False)
+    if folder is None:
+        pytest.skip("no kernel of `bluebridge kernel build debian-13`")
+    root = tmp_path / "root"
+    shutil.copytree(artefacts.folder("guest") / "root", root, symlinks=True)
+    (modules,) = (folder / "lib/modules").iterdir()
+    shutil.copytree(modules, root / "usr/lib/modules" / modules.name)
+    subprocess.run([programs / "depmod", "-b", root, modules.name], check=True)
+    return folder / "bzImage", root
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("which", ["debians", "built_here"])
+def test_the_lines_of_the_page_reach_the_other_guest(
+    bluebridge: Commands, programs: Path, tmp_path: Path, which: str, request: pytest.FixtureRequest
+) -> None:
+    kernel, root = request.getfixturevalue(which)
     lines = block((ROOT / "docs/your-kernel.md").read_text(), "mkdir hca")
     start = f"PATH={programs}:$PATH\nKERNEL={kernel}\nROOT={root}\nexec 2>&1\n{LIMITED}\n"
     told = bluebridge.shell(start + lines.replace("python3 -m", f"{sys.executable} -m"), tmp_path)
