@@ -15,10 +15,11 @@ from pathlib import Path
 from bluebridge.host_tools.errors import UsageError
 from bluebridge.images.cache import HOME
 from tests.campaigns.conformance.program import FAILED, PASSED, SKIPPED, Verdict
-from tests.campaigns.conformance.session import BRIDGES, RXE, SETUPS, Setup
+from tests.campaigns.conformance.session import BRIDGES, NETWORK, RXE, SETUPS, Setup
 
 PAGES = {
     HOME / "docs" / "conformance.md": SETUPS,
+    HOME / "docs" / "ethernet-conformance.md": NETWORK,
     HOME / "docs" / "soft-roce-conformance.md": RXE,
     HOME / "docs" / "ntb-conformance.md": tuple(BRIDGES.values()),
 }
@@ -115,6 +116,8 @@ _LACKING = (
         "WQN must be aligned",
         "the test names both ConnectX-3 by part number; over aligned work queues it runs in dpdk",
     ),
+    ("FEC not supported", "cables here have no errors: neither card has PPLM or its like"),
+    ("Test not started, no port", "a port of an adapter does not split"),
     ("Link layer|Must be run by root on Ethernet|To Create RAW QP", "the link is not Ethernet"),
     ("All gid indices", "an empty place in the table of an InfiniBand port"),
 )

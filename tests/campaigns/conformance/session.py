@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Self
 
+from bluebridge.device import cards
 from bluebridge.device.layout.ntb import models
 from bluebridge.device.layout.ntb.models import BridgeModel
 from bluebridge.device.server.options import DEFAULTS, BridgeOptions, ServerOptions
@@ -18,6 +19,7 @@ from bluebridge.host_tools.errors import LabError, Reporter
 from bluebridge.host_tools.lab.artefacts import dpdk_archive, unpack
 from bluebridge.host_tools.lab.config import LabConfig
 from bluebridge.host_tools.lab.pair import Pair
+from bluebridge.host_tools.lab.software import GuestSoftware
 from bluebridge.host_tools.machine.vm import Vm
 
 ADDRESSES = {"a": "10.9.0.1", "b": "10.9.0.2"}
@@ -27,7 +29,7 @@ _COMPLAINTS = re.compile(
 _UP_SECONDS = 120.0
 _NETDEV = (
     "cat /sys/class/infiniband/rxe0/parent 2> /dev/null || "
-    "ls /sys/class/infiniband/mlx4_0/device/net"
+    "ls /sys/bus/pci/drivers/mlx[45]_core/0*/net"
 )
 _WIDEN = f"ip link set $({_NETDEV} | head -n 1) mtu {{mtu}}"
 
@@ -42,7 +44,10 @@ class Setup:
     ethernet: bool = True
     """Link layer: Ethernet (RoCE) or InfiniBand."""
     gid_type: str = "IB/RoCE v1"
-    """Kind of the GID that programs are told to use, as the kernel's `gid_attrs/types` calls it."""
+    """Kind of the GID that programs are told to use, as the kernel's `gid_attrs/types` calls it.
+
+    Empty where programs use the network device only.
+    """
     service: str = ""
     """A shell line that runs in guest a from before its HCA comes up to the pair's end."""
     before: str = ""
@@ -53,10 +58,19 @@ class Setup:
     """A bridge and DMA engines instead of HCAs, with their drivers loaded."""
     rxe: str = ""
     """The guest that has a virtio NIC and Soft-RoCE in place of an HCA, `a` or `b`."""
+    packages: tuple[str, ...] = ()
+    """Packages of Debian that guests have besides what every guest has."""
+    cpus: int = 2
+    """The number of CPUs of a guest, after which drivers choose how many queues they have."""
     mtu: int = 0
     """The MTU of the network devices; 0 leaves the 1500 that they begin with."""
     programs_of: Setup | None = None
     """Another setup, all of whose programs run under this one as well."""
+
+    @property
+    def loader(self) -> str:
+        """The program of guests that binds the adapters to the kernel's driver."""
+        return self.options.cards[0].loader
 
 
 ROCE = Setup("roce", "RoCE v1, the default")
@@ -114,6 +128,24 @@ RXE = (
     replace(RXE_CLIENT, name="rxe-b-4096", what="as rxe-b; path MTU 4096", mtu=4200),
 )
 """A ConnectX-3 Pro and Linux's Soft-RoCE on one wire of packets."""
+_OF_SELFTESTS = ("openssh-server", "openssh-client", "python3-yaml", "socat")
+CONNECTX5 = Setup(
+    "connectx5",
+    "ConnectX-5, its network device; guests have six CPUs",
+    ServerOptions(card=cards.CONNECTX5.name),
+    gid_type="",
+    packages=("linuxptp", *_OF_SELFTESTS),
+    cpus=6,
+)
+CONNECTX3_NET = Setup(
+    "connectx3-net",
+    "ConnectX-3, its network device; guests have six CPUs",
+    gid_type="",
+    packages=_OF_SELFTESTS,
+    cpus=6,
+)
+NETWORK = (CONNECTX5, CONNECTX3_NET)
+"""The setups for network devices as such."""
 SETUPS = (ROCE, INFINIBAND, BLUEFLAME, ROCE_V2, PACKETS, OPENSM, DPDK)
 
 
@@ -180,6 +212,8 @@ class Session:
                 rxe=self.setup.rxe,
                 bridge=self.setup.bridge,
                 options=self.setup.options,
+                cpus=self.setup.cpus,
+                software=GuestSoftware(packages=self.setup.packages),
             )
             self.pair = stack.enter_context(Pair(config))
             try:
@@ -206,7 +240,7 @@ class Session:
             self.run_in_both(self.setup.before)
         self.pair.together(
             *(
-                partial(bring_up, machine)
+                partial(bring_up, machine, self.setup.loader)
                 for machine in self.pair.machines
                 if not self.pair.config.has_nic(machine.name)  # the lab has loaded Soft-RoCE
             )
@@ -220,7 +254,7 @@ class Session:
         netdev, local = _own_address(self.pair.a)
         _own_address(self.pair.b)  # nobody can send from an address that is not settled yet
         gids = {}
-        if self.setup.ethernet:
+        if self.setup.ethernet and self.setup.gid_type:
             for machine in self.pair.machines:
                 gids[machine.name] = _gid(machine, self.setup.gid_type)
         return Words(netdev, local, gids)
@@ -244,9 +278,9 @@ class Session:
                 machine.agent.run(self.words.fill(after, machine.name), timeout=30)
 
 
-def bring_up(machine: Vm) -> None:
+def bring_up(machine: Vm, loader: str = cards.CONNECTX3.loader) -> None:
     """The kernel's drivers on the HCA, with an address; `LabError` when they do not come up."""
-    words = ["bluebridge-mlx4", f"{ADDRESSES[machine.name]}/24"]
+    words = [loader, f"{ADDRESSES[machine.name]}/24"]
     machine.agent.run(words, timeout=_UP_SECONDS, check=True)
 
 

@@ -28,6 +28,7 @@ from tests.campaigns.conformance.program import (
 from tests.campaigns.conformance.results import Entry, Journal, lacking
 from tests.campaigns.conformance.session import QUICK, RXE, SETUPS, Words
 from tests.campaigns.conformance.suites import everything
+from tests.campaigns.conformance.suites.selftests import each_case
 from tests.campaigns.conformance.suites.verbs import GENERIC, each_test
 
 PROGRAM = Program("suite", "name", "true", expect="^done$", unsupported="no XRC", limit=7)
@@ -87,6 +88,33 @@ def test_each_of_rdma_cores_tests_counts_and_none_may_get_lost() -> None:
     assert lost.status == FAILED and f"{GENERIC - 1} of {GENERIC}" in lost.reason
     *_, late = each_test(Ended(None, _tests(GENERIC)))
     assert late.status == FAILED and "no end in time" in late.reason
+
+
+_KTAP = """\
+KTAP version 1
+1..4
+ok 1 stats.check_pause
+# Check| At /opt/linux/stats.py, line 7, in check_fec:
+# Check failed 1 != 2
+not ok 2 stats.check_fec
+ok 3 stats.check_down # SKIP qstats not supported by the device
+ok 4 stats.other # XFAIL FEC not supported by the device
+"""
+
+
+def test_each_case_of_a_selftest_counts() -> None:
+    found = each_case(Ended(1, _KTAP))
+    assert found == [
+        Verdict(PASSED, "", "stats.check_pause"),
+        Verdict(FAILED, "Check failed 1 != 2", "stats.check_fec"),
+        Verdict(SKIPPED, "qstats not supported by the device", "stats.check_down"),
+        Verdict(SKIPPED, "FEC not supported by the device", "stats.other"),
+    ]
+    assert each_case(Ended(None, _KTAP))[-1] == Verdict(FAILED, "no end in time", "run")
+    (absent,) = each_case(Ended(4, "Test not started, no port reports max_lanes\n"))
+    assert absent == Verdict(SKIPPED, "Test not started, no port reports max_lanes")
+    (broken,) = each_case(Ended(1, "ImportError: no yaml\n"))
+    assert broken == Verdict(FAILED, "ImportError: no yaml")
 
 
 def test_placeholders_are_replaced_and_other_braces_stay() -> None:
@@ -152,8 +180,9 @@ def test_programs_have_names_of_their_own_and_placeholders_that_exist() -> None:
 def test_the_short_run_has_something_of_each_suite() -> None:
     quick = [program for setup, program in everything() if program.short and setup in QUICK]
     # Drivers' comings and goings, firmware, a subnet's tools, rules of steering are in tests/vm;
-    # DPDK is fetched for the long run only.
+    # DPDK and the kernel's selftests are fetched for the long run only.
     left_out = {"dpdk", "drivers", "firmware", "management", "soft-roce", "steering"}
+    left_out |= {"selftests", "settings"}
     assert {program.suite for program in quick} == {
         program.suite for _, program in everything()
     } - left_out

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from tests.campaigns.conformance.program import Program
-from tests.campaigns.conformance.session import BRIDGES, QUICK, RXE, SETUPS, Setup
-from tests.campaigns.conformance.suites import hca, ntb, soft_roce, steering, verbs
+from tests.campaigns.conformance.session import BRIDGES, NETWORK, QUICK, RXE, SETUPS, Setup
+from tests.campaigns.conformance.suites import hca, ntb, selftests, soft_roce, steering, verbs
 
 Choice = tuple[Setup, Program]
 
 
 def everything() -> list[Choice]:
     """Every program under every setup it belongs to, setup by setup."""
-    programs = [
-        found for suite in (hca, verbs, soft_roce, steering, ntb) for found in suite.programs()
-    ]
-    setups = (*SETUPS, *RXE, *BRIDGES.values())
+    suites = (hca, verbs, soft_roce, steering, selftests, ntb)
+    programs = [found for suite in suites for found in suite.programs()]
+    setups = (*SETUPS, *NETWORK, *RXE, *BRIDGES.values())
     return [
         (setup, found)
         for setup in setups

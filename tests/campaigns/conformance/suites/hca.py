@@ -17,12 +17,14 @@ from tests.campaigns.conformance.program import (
 )
 from tests.campaigns.conformance.session import (
     ADDRESSES,
+    CONNECTX5,
     INFINIBAND,
     OPENSM,
     ROCE,
     ROCE_V2,
     RXE,
     Session,
+    Setup,
     bring_up,
 )
 
@@ -30,18 +32,20 @@ from tests.campaigns.conformance.session import (
 def programs() -> list[Program]:
     """Listings, management of InfiniBand, drivers coming and going, traffic, disks, a boot."""
     boot = Program("firmware", "iPXE boots a guest from its peer", steps=_boot)
-    return [*_looks(), *_drivers(), *_network(), *_iperf(), *_storage(), boot]
+    return [*_looks(), *_drivers(), *_network(), *_settings(), *_iperf(), *_storage(), boot]
 
 
 _LOOKS = {
-    "lspci -vvv -d 15b3:": "Kernel driver in use: mlx4_core",
+    "lspci -vvv -d 15b3:": "Kernel driver in use: mlx[45]_core",
     "ibv_devices": "mlx4_0",
     "ibv_devinfo -v": "PORT_ACTIVE",
     "rdma link": "state ACTIVE physical_state LINK_UP",
     "rdma resource show": "mlx4_0",
     "ibstat": "State: Active",
-    "devlink dev info": "driver mlx4_core",
+    "devlink dev info": "driver mlx[45]_core",
 }
+_ETHERNETS = (ROCE, CONNECTX5)
+_EVERY_NET = (*_ETHERNETS, INFINIBAND)
 _MANAGEMENT = {
     "sminfo": "sminfo: sm lid",
     "ibnetdiscover": r"\[1\]",
@@ -60,23 +64,32 @@ _MANAGEMENT = {
 def _looks() -> Iterator[Program]:
     everywhere = (ROCE, INFINIBAND, ROCE_V2, OPENSM)
     for words, expect in _LOOKS.items():
-        yield Program("devices", words, words, expect=expect, setups=everywhere, short=True)
+        of_ethernet = words.startswith(("lspci", "devlink"))
+        setups = (*everywhere, CONNECTX5) if of_ethernet else everywhere
+        yield Program("devices", words, words, expect=expect, setups=setups, short=True)
     for words, expect in _MANAGEMENT.items():
         yield Program("management", words, words, expect=expect, setups=(INFINIBAND, OPENSM))
 
 
 def _drivers() -> Iterator[Program]:
-    up = "bluebridge-mlx4 {client}/24 && ! dmesg | grep -iE 'mlx4.*(fail|error|timed out|warn)'"
-    cycle = f"dmesg -C; modprobe -r mlx4_ib mlx4_en mlx4_core && {up} || exit 1"
+    yield from _cycles("mlx4", "mlx4_ib mlx4_en mlx4_core", (ROCE, INFINIBAND))
+    yield from _cycles("mlx5", "mlx5_ib mlx5_core", (CONNECTX5,))
+
+
+def _cycles(family: str, modules: str, setups: tuple[Setup, ...]) -> Iterator[Program]:
+    """The drivers of one family of cards go and come, after which a peer answers."""
+    bad = f"{family}.*(fail|error|timed out|warn)"
+    up = f"bluebridge-{family} {{client}}/24 && ! dmesg | grep -iE '{bad}'"
+    cycle = f"dmesg -C; modprobe -r {modules} && {up} || exit 1"
     mine = '"$(lspci -Dn -d 15b3: | cut -d" " -f1)"'
     reload = f"dmesg -C; devlink dev reload pci/{mine} && {up} || exit 1"
     for name, line, limit in (
-        ("unload and load mlx4 20 times", f"for i in $(seq 20); do {cycle}; done", 240),
-        ("unload and load mlx4", cycle, 60),
+        (f"unload and load {family} 20 times", f"for i in $(seq 20); do {cycle}; done", 240),
+        (f"unload and load {family}", cycle, 60),
         ("devlink dev reload 3 times", f"for i in 1 2 3; do {reload}; done", 120),
     ):
         client = f"{line}; until ping -c 1 -W 1 {{server}}; do :; done"
-        yield Program("drivers", name, client, expect=" 1 received", limit=limit)
+        yield Program("drivers", name, client, expect=" 1 received", limit=limit, setups=setups)
 
 
 _CAPTURE = (
@@ -87,8 +100,8 @@ _CAPTURE = (
 
 
 def _network() -> list[Program]:
-    """mlx4_en on Ethernet, IPoIB on InfiniBand: packets small, large, tagged; ethtool."""
-    program = partial(Program, "network")
+    """Network devices, IPoIB on InfiniBand among them: packets small, large, tagged; ethtool."""
+    program = partial(Program, "network", setups=_EVERY_NET)
     ping = partial(program, expect=pings.ANSWERED)
     fragments = pings.line("{server}", f"-s 60000 -c 4 -i {pings.SELDOM}")
     tag = (
@@ -107,7 +120,7 @@ def _network() -> list[Program]:
             "ip link show {netdev} | grep -q 'mtu 9000.*state UP'",
             lasting=True,
             after="ip link set {netdev} mtu 1500",
-            setups=(ROCE,),
+            setups=_ETHERNETS,
         ),
         ping(
             "VLAN 5",
@@ -116,10 +129,10 @@ def _network() -> list[Program]:
             "ip -br addr show v5 | grep -q 'UP.*10.5.0.1'",
             lasting=True,
             after="ip link del v5",
-            setups=(ROCE,),
+            setups=_ETHERNETS,
         ),
         program("tcpdump of pings", _CAPTURE, expect="10 packets captured"),
-        program("ethtool -i", "ethtool -i {netdev}", expect="driver: (mlx4_en|ib_ipoib)"),
+        program("ethtool -i", "ethtool -i {netdev}", expect="driver: (mlx4_en|mlx5_core|ib_ipoib)"),
         program(
             "ethtool -k: checksums and large sends of IPoIB",
             "ethtool -k {netdev} | grep '^[rt].*: on'",
@@ -130,7 +143,7 @@ def _network() -> list[Program]:
             "ethtool -S",
             "ethtool -S {netdev}",
             expect=r"rx_packets: [1-9]|tx_packets: [1-9]",
-            setups=(ROCE,),
+            setups=_ETHERNETS,
         ),
         program(
             "ethtool -t",
@@ -138,9 +151,61 @@ def _network() -> list[Program]:
             expect="PASS",
             # The driver waits for half a second only, which a guest may stand still on a busy host.
             repeat=r"Loopback Test\s+[1-9]",
-            setups=(ROCE,),
+            setups=_ETHERNETS,
         ),
     ]
+
+
+_SETTINGS = {
+    "ethtool -G": ("ethtool -G {netdev} rx 256 tx 512; ethtool -g {netdev}", "(?s)RX:.*256.*512"),
+    "ethtool -L": ("ethtool -L {netdev} combined 1; ethtool -l {netdev}", r"Combined:\s+1\n"),
+    "ethtool -C": (
+        "ethtool -C {netdev} adaptive-rx off rx-usecs 32 rx-frames 16; ethtool -c {netdev}",
+        r"(?s)rx-usecs:\s+32\nrx-frames:\s+16\n",
+    ),
+    "ethtool -A": ("ethtool -A {netdev} rx off tx off; ethtool -a {netdev}", r"RX:\s+off"),
+    "ethtool -K": (
+        "ethtool -K {netdev} tso off gro off rxvlan off; ethtool -k {netdev}",
+        "(?s)tcp-segmentation-offload: off.*rx-vlan-offload: off",
+    ),
+    "ethtool -X": (
+        "ethtool -X {netdev} equal 1; ethtool -x {netdev}",
+        r"(?s)0:( +0)+\n.*8:( +0)+\n",
+    ),
+    "ethtool -s": (
+        "ethtool -s {netdev} speed 40000 autoneg off; ethtool {netdev}",
+        "Speed: 40000Mb/s",
+    ),
+}
+_USUAL = (
+    "ethtool -G {netdev} rx 1024 tx 1024; ethtool -L {netdev} combined 6; "
+    "ethtool -C {netdev} adaptive-rx on; ethtool -A {netdev} rx on tx on; "
+    "ethtool -K {netdev} tso on gro on rxvlan on; ethtool -X {netdev} default; "
+    "ethtool -s {netdev} autoneg on"
+)
+_PTP4L = "ptp4l -i {netdev} -m -l 6 --tx_timestamp_timeout 1000"
+_FOLLOW = (
+    f"phc_ctl {{netdev}} adj 30; {_PTP4L} -s > /tmp/ptp & "
+    "until [ $(grep -c ' s2 ' /tmp/ptp) -ge 4 ]; do sleep 0.2; done; kill $!; cat /tmp/ptp"
+)
+
+
+def _settings() -> Iterator[Program]:
+    """Settings that ethtool changes and reads back, while the peer answers; the clock of PTP."""
+    program = partial(Program, "settings", setups=(CONNECTX5,))
+    for name, (line, expect) in _SETTINGS.items():
+        answered = pings.line("{server}", "-c 5 -i 0.1")
+        yield program(name, f"{line} && {answered}", expect=expect, after=_USUAL)
+    yield program("ethtool -T", "ethtool -T {netdev}", expect="PTP Hardware Clock: 0")
+    yield program("ethtool -m", "ethtool -m {netdev}", expect="QSFP")
+    yield program(
+        "ptp4l",
+        _FOLLOW,
+        f"{_PTP4L} > /tmp/ptp",
+        "grep -q LISTENING /tmp/ptp",
+        lasting=True,
+        expect=r"master offset +-?\d{1,8} s2 ",
+    )
 
 
 def _iperf() -> list[Program]:
@@ -153,6 +218,7 @@ def _iperf() -> list[Program]:
             listening(IPERF_PORT),
             judge=every_second_has_bytes,
             limit=seconds + 40,
+            setups=_EVERY_NET,
         )
         for seconds in (5, 60)
         for way in ("", "-R")
