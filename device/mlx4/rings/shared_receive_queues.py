@@ -1,56 +1,43 @@
-"""Shared receive queues: lists of entries, whose number a doorbell record announces."""
+"""Shared receive queues as contexts of a ConnectX-3 describe them."""
 
 from __future__ import annotations
 
-from typing import Final
-
-from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.mlx4.commands import Status
 from bluebridge.device.layout.mlx4.contexts import SRQC, WORK_RING_UNIT
 from bluebridge.device.layout.mlx4.eqe import EventType
 from bluebridge.device.mlx4.rings.event_queues import EventQueues
 from bluebridge.device.mlx4.rings.ring_buffer import RingPages
 from bluebridge.device.mlx4.settings.parameters import CommandError, Parameters
-from bluebridge.device.pci.bus import DmaError, HostBus
-from bluebridge.device.rdma.pairs.queues import SharedReceiveQueue, SharedReceiveQueues
-from bluebridge.device.rdma.work import ReceiveWork
-from bluebridge.device.rings.receive_ring import COUNTER_MASK, parse_receive
-
-NEXT_SIZE: Final = 16
+from bluebridge.device.pci.bus import HostBus
+from bluebridge.device.rdma.pairs.queues import SharedReceiveQueues
+from bluebridge.device.rings.shared_receive_ring import NEXT_SIZE, SharedRing
 
 
-class SharedReceiveRing(SharedReceiveQueue):
-    """One SRQ; `current` is the next entry.
-
-    `consumed` counts those taken, `known` those posted at the last look, both modulo 2**16.
-    """
+class SharedReceiveRing(SharedRing):
+    """One SRQ as its context describes it; raises `CommandError` for one that makes no sense."""
 
     def __init__(
         self, bus: HostBus, eqs: EventQueues, pages: RingPages, srqn: int, context: bytes
     ) -> None:
         get = SRQC.get
-        self._bus = bus
-        self._eqs = eqs
-        self.srqn = srqn
-        self._context = context
-        self.log_size = get(context, "log_size")
-        self.shift = get(context, "log_stride") + 4
-        self.pd = get(context, "pd")
-        self.xrcd = get(context, "xrcd")
-        self.cqn = get(context, "cqn")
-        self.record = get(context, "doorbell_record") & ~3
-        self.limit = 0
-        self.current = 0
-        self.consumed = 0
-        self.known = 0
-        if 1 << self.shift <= NEXT_SIZE:
+        log_size, shift = get(context, "log_size"), get(context, "log_stride") + 4
+        if 1 << shift <= NEXT_SIZE:
             raise CommandError(Status.BAD_PARAM, "an SRQ entry has room for a segment")
-        self.buffer = pages.buffer(
+        buffer = pages.buffer(
             get(context, "mtt_addr"),
             get(context, "log_page_size") + 12,
-            1 << (self.log_size + self.shift),
+            1 << (log_size + shift),
             get(context, "page_offset") * WORK_RING_UNIT,
         )
+        record = get(context, "doorbell_record") & ~3
+        super().__init__(bus, srqn, get(context, "pd"), buffer, log_size, shift, record)
+        self._eqs = eqs
+        self._context = context
+        self.xrcd = get(context, "xrcd")
+        self.cqn = get(context, "cqn")
+
+    def announce(self) -> None:
+        self._eqs.post_numbered(EventType.SRQ_LIMIT, self.srqn)
 
     def query(self) -> bytes:
         """Return the present context (QUERY_SRQ)."""
@@ -59,55 +46,6 @@ class SharedReceiveRing(SharedReceiveQueue):
         SRQC.set(context, "limit_watermark", self.limit)
         SRQC.set(context, "wqe_counter", self.consumed)
         return bytes(context)
-
-    def waiting(self) -> bool:
-        """Return True if an entry is posted."""
-        return self.known != self.consumed or self._available() > 0
-
-    def take(self) -> ReceiveWork | None:
-        """Consume and return the next entry of the list, or None. Raises `DmaError`."""
-        if not self.waiting():
-            return None
-        index = self.current
-        raw = self.buffer.read(index << self.shift, 1 << self.shift, What.SRQ_WQE, self.srqn)
-        self.current = int.from_bytes(raw[2:4], "big") & ((1 << self.log_size) - 1)
-        self.consumed = (self.consumed + 1) & COUNTER_MASK
-        if self.limit:
-            self._check_limit()
-        return ReceiveWork(index, parse_receive(raw[NEXT_SIZE:]), self.pd)
-
-    def take_many(self, count: int) -> list[ReceiveWork]:
-        """Consume and return the next entries, at most `count`, as `ReceiveRing` does."""
-        taken: list[ReceiveWork] = []
-        try:
-            while len(taken) < count and (entry := self.take()) is not None:
-                taken.append(entry)
-        except DmaError:
-            if not taken:
-                raise
-        return taken
-
-    def arm(self, limit: int) -> None:
-        """Ask for one event when fewer than `limit` entries are left; at once if so already."""
-        self.limit = limit
-        if limit:
-            self._check_limit()
-
-    def _check_limit(self) -> None:
-        if self._available() < self.limit:
-            self.limit = 0
-            self._eqs.post_numbered(EventType.SRQ_LIMIT, self.srqn)
-
-    def _available(self) -> int:
-        try:
-            word = b"".join(self._bus.views([(self.record, 4)]))
-        except DmaError:
-            return 0
-        known = int.from_bytes(word[2:], "big")
-        if known != self.known:
-            self.known = known
-            self._bus.note_dma(Kind.DMA_READ, self.record, 4, word, What.DOORBELL_RECORD, self.srqn)
-        return (known - self.consumed) & COUNTER_MASK
 
 
 class SharedReceiveRings(SharedReceiveQueues):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.mlx5.commands import Status
 from bluebridge.device.layout.mlx5.contexts import RMPC, WQ, WQ_OFFSET
 from bluebridge.device.layout.mlx5.event_queues import DATA_BYTES, DATA_OFFSET, QUEUE_EQE, EventType
@@ -20,14 +19,10 @@ from bluebridge.device.layout.mlx5.queue_pairs import (
 from bluebridge.device.mlx5.numbers import Numbers
 from bluebridge.device.mlx5.rings.surroundings import Surroundings
 from bluebridge.device.mlx5.settings.refused import Refused
-from bluebridge.device.pci.bus import DmaError
-from bluebridge.device.rdma.pairs.queues import SharedReceiveQueue, SharedReceiveQueues
-from bluebridge.device.rdma.work import ReceiveWork
+from bluebridge.device.rdma.pairs.queues import SharedReceiveQueues
 from bluebridge.device.rings.queue_buffer import QueueBuffer
-from bluebridge.device.rings.receive_ring import COUNTER_MASK, parse_receive
+from bluebridge.device.rings.shared_receive_ring import NEXT_SIZE, SharedRing
 
-NEXT_SIZE: Final = 16
-"""Bytes in front of the scatter list of an entry, with the index of the next one."""
 FIRST_QUEUE: Final = 0x100
 MAX_QUEUES: Final = 1 << 16
 MAX_LOG_SIZE: Final = 15
@@ -36,12 +31,8 @@ SRQ_EVENT: Final = 3
 NO_CQ: Final = -1
 
 
-class SharedReceiveRing(SharedReceiveQueue):
-    """One shared receive queue; `current` is the next entry of its list.
-
-    `consumed` counts those taken, `known` those posted at the last look, both modulo 2**16.
-    `shown_index` is what completions of XRC name it by.
-    """
+class SharedReceiveRing(SharedRing):
+    """One shared receive queue; `shown_index` is what completions of XRC name it by."""
 
     def __init__(
         self,
@@ -52,48 +43,19 @@ class SharedReceiveRing(SharedReceiveQueue):
         log_size: int,
         shift: int,
     ) -> None:
-        self._bus = around.bus
+        pd = WQ.get(context, "pd", WQ_OFFSET)
+        record = WQ.get(context, "doorbell_record", WQ_OFFSET) & ~3
+        super().__init__(around.bus, srqn, pd, buffer, log_size, shift, record)
         self._eqs = around.eqs
-        self.srqn = srqn
         self.context = context
-        self.buffer = buffer
-        self.log_size = log_size
-        self.shift = shift
-        self.pd = WQ.get(context, "pd", WQ_OFFSET)
-        self.record = WQ.get(context, "doorbell_record", WQ_OFFSET) & ~3
         self.xrcd = 0
         self.cqn = NO_CQ
         self.shown_index = KERNEL_USER_INDEX
-        self.limit = self.current = self.consumed = self.known = 0
 
-    def waiting(self) -> bool:
-        """Return True if an entry is posted."""
-        return self.known != self.consumed or self._available() > 0
-
-    def take(self) -> ReceiveWork | None:
-        """Consume and return the next entry of the list, or None. Raises `DmaError`."""
-        if not self.waiting():
-            return None
-        index = self.current
-        raw = self.buffer.read(index << self.shift, 1 << self.shift, What.SRQ_WQE, self.srqn)
-        self.current = int.from_bytes(raw[2:4], "big") & ((1 << self.log_size) - 1)
-        self.consumed = (self.consumed + 1) & COUNTER_MASK
-        if self.limit:
-            self._check_limit()
-        return ReceiveWork(index, parse_receive(raw[NEXT_SIZE:]), self.pd)
-
-    def take_many(self, count: int) -> list[ReceiveWork]:
-        """Consume and return the next entries, at most `count`. Raises `DmaError`."""
-        taken: list[ReceiveWork] = []
-        while len(taken) < count and (entry := self.take()) is not None:
-            taken.append(entry)
-        return taken
-
-    def arm(self, limit: int) -> None:
-        """Ask for one event when fewer than `limit` entries are left; at once if so already."""
-        self.limit = limit
-        if limit:
-            self._check_limit()
+    def announce(self) -> None:
+        eqe = QUEUE_EQE.pack(kind=SRQ_EVENT, number=self.srqn)
+        data = bytes(eqe[DATA_OFFSET : DATA_OFFSET + DATA_BYTES])
+        self._eqs.post_async(EventType.SRQ_LIMIT, data)
 
     def query(self) -> bytes:
         """Return the present context."""
@@ -102,24 +64,6 @@ class SharedReceiveRing(SharedReceiveQueue):
         WQ.set(context, "limit", self.limit, WQ_OFFSET)
         WQ.set(context, "hardware_counter", self.consumed, WQ_OFFSET)
         return bytes(context)
-
-    def _check_limit(self) -> None:
-        if self._available() < self.limit:
-            self.limit = 0
-            eqe = QUEUE_EQE.pack(kind=SRQ_EVENT, number=self.srqn)
-            data = bytes(eqe[DATA_OFFSET : DATA_OFFSET + DATA_BYTES])
-            self._eqs.post_async(EventType.SRQ_LIMIT, data)
-
-    def _available(self) -> int:
-        try:
-            word = b"".join(self._bus.views([(self.record, 4)]))
-        except DmaError:
-            return 0
-        known = int.from_bytes(word[2:], "big")
-        if known != self.known:
-            self.known = known
-            self._bus.note_dma(Kind.DMA_READ, self.record, 4, word, What.DOORBELL_RECORD, self.srqn)
-        return (known - self.consumed) & COUNTER_MASK
 
 
 class XrcReceiveRing(SharedReceiveRing):
