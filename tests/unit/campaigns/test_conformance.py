@@ -28,7 +28,7 @@ from tests.campaigns.conformance.program import (
 from tests.campaigns.conformance.results import Entry, Journal, lacking
 from tests.campaigns.conformance.session import QUICK, RXE, SETUPS, Words
 from tests.campaigns.conformance.suites import everything
-from tests.campaigns.conformance.suites.selftests import each_case
+from tests.campaigns.conformance.suites.selftests import each_case, excused
 from tests.campaigns.conformance.suites.verbs import GENERIC, each_test
 
 PROGRAM = Program("suite", "name", "true", expect="^done$", unsupported="no XRC", limit=7)
@@ -111,6 +111,10 @@ def test_each_case_of_a_selftest_counts() -> None:
         Verdict(SKIPPED, "FEC not supported by the device", "stats.other"),
     ]
     assert each_case(Ended(None, _KTAP))[-1] == Verdict(FAILED, "no end in time", "run")
+    assert excused(found[1], {"stats.check_fec": "the driver"}) == Verdict(
+        SKIPPED, "the driver", "stats.check_fec"
+    )
+    assert [excused(each, {"stats.check_pause": "the driver"}) for each in found] == found
     (absent,) = each_case(Ended(4, "Test not started, no port reports max_lanes\n"))
     assert absent == Verdict(SKIPPED, "Test not started, no port reports max_lanes")
     (broken,) = each_case(Ended(1, "ImportError: no yaml\n"))

@@ -6,7 +6,8 @@ They run in guest b, and on the peer by ssh as their README has it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -56,6 +57,11 @@ _RUN = (
 _RESULT = re.compile(r"(not )?ok \d+ (\S+?)(?: # (SKIP|XFAIL) (.*))?")
 _TROUBLE = re.compile(r"# (Check failed .*|Exception\| .*|Defer Exception\| .*)")
 _SKIP_STATUS = 4
+_LATE = re.compile(r"missing packets at \w+: 0 <|timed out after")
+"""A failure that says nothing of the card: tests give a peer 2 or 5 seconds to begin."""
+_RUNS = 3
+_OF_MLX4 = {"stats.check_down": "mlx4_en has no counters while it is down (`mlx4_get_base_stats`)"}
+"""The tests that mlx4_en of Linux 6.12 fails over every card, and why."""
 
 
 def programs() -> Iterator[Program]:
@@ -104,10 +110,23 @@ def _selftest(session: Session, path: str, limit: float) -> Sequence[Verdict]:
     line = _RUN
     for placeholder, value in values.items():
         line = line.replace(placeholder, value)
-    with Running(b, session.words.fill(line, "b"), limit) as running:
-        ended = running.wait()
-    assert ended is not None
-    return each_case(ended)
+    found: list[Verdict] = []
+    for _ in range(_RUNS):
+        with Running(b, session.words.fill(line, "b"), limit) as running:
+            ended = running.wait()
+        assert ended is not None
+        found = each_case(ended)
+        if not any(each.status == FAILED and _LATE.search(each.reason) for each in found):
+            break
+    known = _OF_MLX4 if session.setup == CONNECTX3_NET else {}
+    return [excused(each, known) for each in found]
+
+
+def excused(found: Verdict, known: Mapping[str, str]) -> Verdict:
+    """Return a verdict, or for a failure that is a driver's, by test in `known`, a skip."""
+    if found.status == FAILED and found.part in known:
+        return replace(found, status=SKIPPED, reason=known[found.part])
+    return found
 
 
 def _prepare(session: Session) -> None:
