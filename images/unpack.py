@@ -89,14 +89,22 @@ def decompress(data: bytes) -> bytes:
 
 
 def tree_size(root: Path) -> int:
-    """Bytes that a file, or all plain files below `root`, take on the disk; holes take none."""
+    """Bytes that a file, or all plain files below `root`, take on the disk; holes take none.
+
+    What goes meanwhile, as when another process builds in a cache, takes none either.
+    """
     if not root.is_dir():
-        return root.lstat().st_blocks * BLOCK
+        return _size(root)
     return sum(
-        os.lstat(os.path.join(folder, name)).st_blocks * BLOCK
-        for folder, _, names in os.walk(root)
-        for name in names
+        _size(os.path.join(folder, name)) for folder, _, names in os.walk(root) for name in names
     )
+
+
+def _size(path: str | Path) -> int:
+    try:
+        return os.lstat(path).st_blocks * BLOCK
+    except FileNotFoundError:
+        return 0
 
 
 def needed(path: Path) -> list[str]:
