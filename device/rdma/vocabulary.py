@@ -22,11 +22,12 @@ LARGE_SEND: Final = 11
 INVALIDATE: Final = 12
 BIND: Final = 13
 REGISTER: Final = 14
+UPDATE: Final = 15
 
 OPS: Final = tuple(Op)
 """Request `Op` by operation number."""
 ATOMICS: Final = frozenset((COMPARE_SWAP, FETCH_ADD, MASKED_COMPARE_SWAP, MASKED_FETCH_ADD))
-LOCAL: Final = frozenset((NOP, REGISTER, INVALIDATE, BIND))
+LOCAL: Final = frozenset((NOP, REGISTER, INVALIDATE, BIND, UPDATE))
 """Operations that stay inside of the adapter."""
 UNRELIABLE: Final = frozenset((SEND, SEND_IMM, WRITE, WRITE_IMM))
 """Operations that UC queue pairs may ask for."""

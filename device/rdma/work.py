@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import ClassVar
 
 from bluebridge.device.frames.sending import LargeSendHeaders, SegmentError
@@ -29,8 +30,9 @@ class SendWork:
     for inline data; `length` its bytes. `atomic` are the operands in the order of
     `fabric.messages.Request.atomic`. `immediate` may be the key to invalidate at the peer, `rkey`
     the one to invalidate here. `srqn` is the peer's SRQ, of XRC. `whole` is False where a local
-    operation lacks what it says how. `status` is 0 or that of a completion in error that waits for
-    its turn. It `returns_data` if it is a read or an atomic, whose answer carries them.
+    operation lacks what it says how. `update` carries an UPDATE out; it raises `AccessError` or
+    `DmaError`. `status` is 0 or that of a completion in error that waits for its turn. It
+    `returns_data` if it is a read or an atomic, whose answer carries them.
     """
 
     def __init__(self, index: int, operation: int) -> None:
@@ -50,6 +52,7 @@ class SendWork:
         self.whole = True
         self.registration: Registration | None = None
         self.binding: Binding | None = None
+        self.update: Callable[[], None] | None = None
         self.psn = 0
         self.packets = 1
         self.status = 0

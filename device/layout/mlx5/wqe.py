@@ -39,6 +39,33 @@ class EthernetFlag(IntFlag):
     L4 = 1 << 7
 
 
+class UmrFlag(IntFlag):
+    """Flags of a change of a key (inc/device.h: MLX5_UMR_*)."""
+
+    OFFSET = 1 << 4
+    MUST_BE_FREE = 1 << 5
+    MUST_NOT_BE_FREE = 1 << 6
+    INLINE = 1 << 7
+
+
+class KeyMask(IntFlag):
+    """Fields of a key that change (inc/device.h: MLX5_MKEY_MASK_*)."""
+
+    LENGTH = 1 << 0
+    PAGE_SIZE = 1 << 1
+    START = 1 << 6
+    PD = 1 << 7
+    MAY_INVALIDATE = 1 << 8
+    KEY = 1 << 13
+    QPN = 1 << 14
+    LOCAL_READ = 1 << 17
+    LOCAL_WRITE = 1 << 18
+    REMOTE_READ = 1 << 19
+    REMOTE_WRITE = 1 << 20
+    ATOMIC = 1 << 21
+    FREE = 1 << 29
+
+
 CQE_REQUEST: Final = 2 << 2
 """Of the flags: a completion for success, too; its lower bit asks for an event."""
 SOLICITED: Final = 1 << 1
@@ -122,6 +149,17 @@ DATAGRAM = Struct(
     raw("rgid", 0x20, 16, "GID of the peer"),
     doc="Address vector of a datagram.",
     source="inc/qp.h: struct mlx5_av",
+)
+UMR = Struct(
+    "UMR",
+    3 * SEGMENT_BYTES,
+    u8("flags", 0x00, "UmrFlag"),
+    u16("octowords", 0x04, "length of the list in 16 bytes"),
+    u16("offset", 0x06, "where it begins in the translation, in 16 bytes, bits 15:0"),
+    u64("mask", 0x08, "KeyMask: fields of the key that change"),
+    u32("offset_high", 0x10, "bits 47:16"),
+    doc="What of a key changes; its context (MKC) follows, then the list or where it is.",
+    source="inc/qp.h: struct mlx5_wqe_umr_ctrl_seg",
 )
 OWN_QKEY: Final = 1 << 31
 FENCE_SHIFT: Final = 5

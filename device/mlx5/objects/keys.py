@@ -12,6 +12,7 @@ from typing import Final
 from bluebridge.device.layout.mlx5.commands import Status
 from bluebridge.device.layout.mlx5.contexts import MKC, AccessMode
 from bluebridge.device.mlx5.numbers import Numbers
+from bluebridge.device.mlx5.objects.key_updates import KeyUpdater
 from bluebridge.device.mlx5.settings.capabilities import LOG_MAX_KEYS
 from bluebridge.device.mlx5.settings.refused import Refused
 from bluebridge.device.rdma.memory.region import EVERYTHING, MemoryRegion, Rights, pages_of
@@ -41,6 +42,7 @@ class MemoryKeys:
 
     def __init__(self, regions: MemoryRegions) -> None:
         self.regions = regions
+        self.updater = KeyUpdater(regions)
         self._numbers = Numbers("mkey", FIRST_KEY, MAX_KEYS)
         self._contexts: dict[int, bytes] = {}
 
@@ -48,6 +50,7 @@ class MemoryKeys:
         """Forget all keys."""
         self._numbers.reset()
         self._contexts.clear()
+        self.updater.reset()
         self.regions.reset()
 
     def __len__(self) -> int:
@@ -97,6 +100,7 @@ class MemoryKeys:
         except Refusal as error:
             raise Refused(Status.RES_BUSY, str(error)) from error
         self._numbers.free(index)
+        self.updater.forget(index)
         del self._contexts[index]
 
 
@@ -118,7 +122,7 @@ def _region(index: int, mode: int, context: bytes) -> MemoryRegion:
         length=length,
         page_shift=get(context, "log_page_size"),
         physical=physical,
-        fast=free and bool(get(context, "umr")),
+        fast=bool(get(context, "umr")),
         may_invalidate=bool(get(context, "may_invalidate")),
         free=free,
         max_pages=TRANSLATIONS * get(context, "translations"),

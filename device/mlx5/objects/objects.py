@@ -101,7 +101,9 @@ class Objects:
         self.queue_tables: dict[int, QueueTable] = {}
         self.flows = FlowTables()
         self.steering = FrameSteering(self.flows, self.tirs, self.rqs)
-        self.rdma = RdmaObjects(self._around, self._queue_numbers, config.network, self.steering)
+        self.rdma = RdmaObjects(
+            self._around, self._queue_numbers, config.network, self.steering, self.keys.updater
+        )
         self._frames = FrameReceiver(self.rqs.get, self.steering, STRIPPED_TAGS)
         self.port.attach(self._receive)
 

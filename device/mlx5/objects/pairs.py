@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from bluebridge.device.fabric.settings import NetworkSettings
@@ -18,8 +19,9 @@ from bluebridge.device.layout.mlx5.queue_pairs import (
     Receives,
     Service,
 )
-from bluebridge.device.layout.mlx5.wqe import BLOCK_BYTES, DATAGRAM
+from bluebridge.device.layout.mlx5.wqe import BLOCK_BYTES, DATAGRAM, SendOpcode
 from bluebridge.device.layout.net.roce import GSI_QPN, MTU_BYTES
+from bluebridge.device.mlx5.objects.key_updates import HARMLESS, Change, KeyUpdater, read_change
 from bluebridge.device.mlx5.rings.message_requests import read_datagram, read_message, read_xrc
 from bluebridge.device.mlx5.rings.pair_completions import PairCompletions
 from bluebridge.device.mlx5.rings.send_ring import SendRing
@@ -30,6 +32,7 @@ from bluebridge.device.rdma.connected.packet_sender import PacketSender
 from bluebridge.device.rdma.connected.part_sender import PartSender
 from bluebridge.device.rdma.connected.receiver import PartReceiver
 from bluebridge.device.rdma.datagrams.sender import DatagramSender
+from bluebridge.device.rdma.memory.region import AccessError
 from bluebridge.device.rdma.memory.scatter_gather import LocalMemory
 from bluebridge.device.rdma.pairs.engines import ReceiveEngine
 from bluebridge.device.rdma.pairs.queue_pair import DEFAULT_LOG_MESSAGE, DEFAULT_MTU, QueuePair
@@ -37,6 +40,7 @@ from bluebridge.device.rdma.pairs.queues import SharedReceiveQueues
 from bluebridge.device.rdma.ports.counters import Diagnostics
 from bluebridge.device.rdma.ports.port_tables import Path
 from bluebridge.device.rdma.vocabulary import PairState, Role
+from bluebridge.device.rdma.work import SendWork
 from bluebridge.device.rings.queue_buffer import QueueBuffer
 from bluebridge.device.rings.receive_ring import ReceiveRing
 
@@ -50,6 +54,7 @@ ROLES: Final = {
     int(Service.UMR): Role.RC,
 }
 """The roles of queue pairs by their service; others are not offered."""
+_UMR: Final = bytes((SendOpcode.UMR,))
 STATES: Final = {state: QpState[state.name] for state in PairState}
 
 
@@ -134,6 +139,36 @@ class CardPair(QueuePair):
         return bytes(context)
 
 
+class UpdatingReader:
+    """The reader of the send entries of a connected pair, which may change keys.
+
+    `read` reads all other entries. A pair of UMR changes keys of all protection domains.
+    """
+
+    def __init__(
+        self, pair: CardPair, updater: KeyUpdater, read: Callable[[bytes, int], SendWork]
+    ) -> None:
+        self._pair = pair
+        self._updater = updater
+        self._read = read
+        everywhere = QPC.get(pair.context, "service") == Service.UMR
+        self._pd = None if everywhere else pair.pd
+        self._trusted = everywhere or pair.fast_register
+
+    def read(self, raw: bytes, index: int) -> SendWork:
+        """Return the work request of an entry; raises `WorkError`."""
+        if raw[3:4] != _UMR:
+            return self._read(raw, index)
+        work, change = read_change(raw, index)
+        work.update = partial(self._change, change)
+        return work
+
+    def _change(self, change: Change) -> None:
+        if not self._trusted and (change.octowords or change.mask & ~HARMLESS):
+            raise AccessError(f"QP {self._pair.qpn:#x} may not register key {change.key:#x}")
+        self._updater.apply(change, self._pair.memory, self._pd)
+
+
 class MadePair:
     """A queue pair from CREATE_QP to DESTROY_QP; outside of RST there is a `CardPair`, too."""
 
@@ -181,6 +216,7 @@ class MadePair:
         troubles: Callable[[int], Diagnostics],
         failed: Callable[[QueuePair], None],
         network: NetworkSettings,
+        updater: KeyUpdater,
     ) -> CardPair:
         """Return the queue pair with its engines and rings, for RST2INIT_QP."""
         around = self._around
@@ -197,11 +233,7 @@ class MadePair:
                 self.log_sq_size,
                 record,
                 around.faults,
-                reader=read_datagram
-                if datagrams
-                else read_xrc
-                if pair.role is Role.XRC
-                else read_message,
+                reader=_reader_of(pair, updater),
                 what=What.UD_WQE if datagrams else What.SQ_WQE,
             )
         if self.receives is not None:
@@ -216,6 +248,12 @@ class MadePair:
                 record,
             )
         return pair
+
+
+def _reader_of(pair: CardPair, updater: KeyUpdater) -> Callable[[bytes, int], SendWork]:
+    if not pair.connected:
+        return read_datagram
+    return UpdatingReader(pair, updater, read_xrc if pair.role is Role.XRC else read_message).read
 
 
 def _attach_engines(pair: CardPair, network: NetworkSettings) -> None:

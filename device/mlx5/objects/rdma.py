@@ -8,6 +8,7 @@ from bluebridge.device.fabric.settings import NetworkSettings
 from bluebridge.device.layout.mlx5.commands import Status
 from bluebridge.device.layout.mlx5.queue_pairs import QPC, QpState, Receives
 from bluebridge.device.mlx5.numbers import Numbers
+from bluebridge.device.mlx5.objects.key_updates import KeyUpdater
 from bluebridge.device.mlx5.objects.pairs import STATES, CardPair, MadePair
 from bluebridge.device.mlx5.rings.pair_completions import PairCompletions
 from bluebridge.device.mlx5.rings.shared_queues import SharedReceiveRings
@@ -35,7 +36,9 @@ class RdmaObjects:
         numbers: Numbers,
         network: NetworkSettings,
         steering: FrameSteering,
+        updater: KeyUpdater,
     ) -> None:
+        self._updater = updater
         self._around = around
         self._numbers = numbers
         self._network = network
@@ -109,7 +112,7 @@ class RdmaObjects:
         )
         pair = made.make(
             qpn, context, completions, self.srqs, self._troubles, self.pairs.failed.add,
-            self._network,
+            self._network, self._updater,
         )  # fmt: skip
         self.pairs.add(pair)
         if made.role is Role.GSI:

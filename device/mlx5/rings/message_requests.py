@@ -27,14 +27,13 @@ from bluebridge.device.rdma.vocabulary import (
     ATOMICS,
     COMPARE_SWAP,
     FETCH_ADD,
-    INVALIDATE,
     LARGE_SEND,
     NOP,
     READ,
-    REGISTER,
     SEND,
     SEND_IMM,
     SEND_INV,
+    UPDATE,
     WRITE,
     WRITE_IMM,
 )
@@ -70,8 +69,7 @@ _OPCODES: Final = {
 }
 SEND_OPCODES: Final = {
     **{operation: int(opcode) for operation, opcode in _OPCODES.items()},
-    REGISTER: int(SendOpcode.UMR),
-    INVALIDATE: int(SendOpcode.UMR),
+    UPDATE: int(SendOpcode.UMR),
 }
 """The opcode that a completion repeats, by the operation of engines."""
 _OPERATIONS: Final = {
@@ -95,7 +93,7 @@ def read_xrc(raw: bytes, index: int) -> SendWork:
 def read_datagram(raw: bytes, index: int) -> SendWork:
     """Return the work request of an entry of a UD queue pair or QP1; raises `WorkError`."""
     work = DatagramWork(index, _begin(raw))
-    _flag(work, raw)
+    read_flags(work, raw)
     if work.operation == NOP:
         return work
     if work.operation not in _DATAGRAMS:
@@ -115,7 +113,7 @@ def read_datagram(raw: bytes, index: int) -> SendWork:
 def _message(raw: bytes, index: int, position: int) -> SendWork:
     operation = _begin(raw)
     work = SendWork(index, operation)
-    _flag(work, raw)
+    read_flags(work, raw)
     if operation == NOP:
         return work
     if operation not in _SENDS:
@@ -150,7 +148,8 @@ def _begin(raw: bytes) -> int:
     return operation
 
 
-def _flag(work: SendWork, raw: bytes) -> None:
+def read_flags(work: SendWork, raw: bytes) -> None:
+    """Take over the flags and the word at the end of the control segment."""
     _, _, flags, immediate = CONTROL.unpack_from(raw)
     work.signalled = flags & CQE_REQUEST != 0
     work.solicited = flags & SOLICITED != 0

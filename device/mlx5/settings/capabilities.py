@@ -27,7 +27,7 @@ _GENERAL: Final = {
     "page_request_disable": 1,
     "log_max_srq_size": 15, "log_max_qp_size": 15, "log_max_qp": 17, "log_max_srq": 16,
     "log_max_cq_size": 22, "log_max_cq": 16, "log_max_eq_size": 22, "log_max_mkey": LOG_MAX_KEYS,
-    "log_max_eq": LOG_MAX_EQS, "log_max_klm_list_size": 12,
+    "log_max_eq": LOG_MAX_EQS, "log_max_klm_list_size": 16,
     "log_max_ra_req_qp": 4, "log_max_ra_res_qp": 4,
     # Without it Linux reads counters of ports by MAD_IFC (ib/mad.c: process_pma_cmd).
     "vport_counters": 1, "max_qp_cnt": COUNTER_SETS, "out_of_seq_cnt": 1,
@@ -35,7 +35,7 @@ _GENERAL: Final = {
     # Only who manages ports may set pause (core/en_ethtool.c: mlx5e_set_pauseparam).
     "vport_group_manager": 1,
     "nic_flow_table": 1, "mcam_reg": 1, "local_ca_ack_delay": 16, "port_type": 1, "num_ports": 1,
-    "log_max_msg": 30, "cqe_version": 1, "umr_modify_entity_size_disabled": 1,
+    "log_max_msg": 30, "cqe_version": 1,
     "eth_net_offloads": 1, "roce": 1, "atomic": 1,
     "cq_oi": 1, "cq_moderation": 1, "cq_period_mode_modify": 1, "qkv": 1, "pkv": 1,
     # Linux' RDMA driver does not start without XRC (ib/main.c: mlx5_ib_dev_res_init).

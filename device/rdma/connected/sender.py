@@ -28,6 +28,7 @@ from bluebridge.device.rdma.vocabulary import (
     NOP,
     RELIABLE,
     UNRELIABLE,
+    UPDATE,
     AsyncEvent,
     CompletionStatus,
     PairState,
@@ -314,6 +315,10 @@ class ConnectedSender(SendEngine):
         try:
             if work.operation == INVALIDATE:
                 qp.regions.invalidate(work.rkey, qp.pd, qpn=qp.qpn)
+            elif work.operation == UPDATE:
+                if work.update is None:
+                    return CompletionStatus.LOCAL_QP_OP_ERR
+                work.update()
             elif work.operation == BIND:
                 if work.binding is None:
                     return CompletionStatus.LOCAL_QP_OP_ERR

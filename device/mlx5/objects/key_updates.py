@@ -1,0 +1,198 @@
+"""Changes of memory keys by work requests (UMR): registration, invalidation, more of a list.
+
+Linux `ib/umr.c`, `ib/wr.c: set_reg_wr, set_linv_wr`. A list may come in several work requests,
+the last of which names the fields that make the key usable.
+"""
+
+from __future__ import annotations
+
+from struct import unpack
+from typing import Final, NamedTuple
+
+from bluebridge.device.layout.buslog import What
+from bluebridge.device.layout.mlx5.contexts import MKC
+from bluebridge.device.layout.mlx5.wqe import CTRL, INLINE, UMR, KeyMask, UmrFlag
+from bluebridge.device.mlx5.rings.message_requests import DATA_SEGMENT, read_flags
+from bluebridge.device.rdma.memory.region import AccessError, MemoryRegion, Rights
+from bluebridge.device.rdma.memory.regions import Entries, Field, MemoryRegions, Values
+from bluebridge.device.rdma.memory.scatter_gather import LocalMemory, Sge
+from bluebridge.device.rdma.vocabulary import UPDATE
+from bluebridge.device.rdma.work import SendWork, WorkError
+
+OCTOWORD: Final = 16
+ENTRY_BYTES: Final = 8
+PER_OCTOWORD: Final = OCTOWORD // ENTRY_BYTES
+PADDING: Final = 8
+"""Entries that a list may have more than its key: drivers fill up blocks of 64 bytes."""
+LOW_BYTE: Final = 0xFF
+_CONTEXT_AT: Final = CTRL.size + UMR.size
+_LIST_AT: Final = _CONTEXT_AT + MKC.size
+_FIELDS: Final = {
+    KeyMask.LENGTH: Field.LENGTH,
+    KeyMask.START: Field.START,
+    KeyMask.PD: Field.DOMAIN,
+    KeyMask.KEY: Field.KEY,
+    KeyMask.FREE: Field.FREE,
+}
+_RIGHTS: Final = {
+    KeyMask.LOCAL_READ: ("local_read", Rights.LOCAL_READ),
+    KeyMask.LOCAL_WRITE: ("local_write", Rights.LOCAL_WRITE),
+    KeyMask.REMOTE_READ: ("remote_read", Rights.REMOTE_READ),
+    KeyMask.REMOTE_WRITE: ("remote_write", Rights.REMOTE_WRITE),
+    KeyMask.ATOMIC: ("atomic", Rights.REMOTE_ATOMIC),
+}
+
+
+HARMLESS: Final = int(KeyMask.FREE | KeyMask.KEY)
+"""What a queue pair of user space may change: it must not say where memory is."""
+
+
+class Change(NamedTuple):
+    """What a work request changes of a key: fields of `context` by `mask`, and a list.
+
+    `listed` is the list itself or where it is, None without one; `octowords` is its length and
+    `offset` its place in the translation, both in 16 bytes.
+    """
+
+    key: int
+    flags: int
+    mask: int
+    context: bytes
+    octowords: int
+    offset: int
+    listed: bytes | Sge | None
+
+
+class KeyUpdater:
+    """The changes of the keys of one adapter by work requests, on its `regions`."""
+
+    def __init__(self, regions: MemoryRegions) -> None:
+        self._regions = regions
+        self._lists: dict[int, list[int]] = {}
+        """Beginnings of lists for keys that are not usable yet, by index."""
+
+    def reset(self) -> None:
+        """Forget what has come of lists."""
+        self._lists.clear()
+
+    def forget(self, index: int) -> None:
+        """Forget what has come of a list for a key that is destroyed."""
+        self._lists.pop(index, None)
+
+    def apply(self, change: Change, memory: LocalMemory, pd: int | None) -> None:
+        """Carry a change out; raises `AccessError` and `DmaError`, and has changed nothing then.
+
+        `memory` is that of the queue pair, `pd` its domain, in which the key must be; None for
+        one that may change keys of all domains.
+        """
+        region = self._regions.find(change.key)
+        if region is None:
+            raise AccessError(f"key {change.key:#x} is not there")
+        if change.flags & UmrFlag.MUST_NOT_BE_FREE and region.free:
+            raise AccessError(f"key {change.key:#x} is not registered")
+        must_be_free = bool(change.flags & UmrFlag.MUST_BE_FREE)
+        if change.octowords and not change.mask & KeyMask.LENGTH and region.free:
+            self._keep(region, change, memory)
+            return
+        fields, values = _values(region, change)
+        entries, at = self._entries(region, change, memory)
+        self._regions.update(
+            change.key, fields, values, entries, at, pd=pd, must_be_free=must_be_free
+        )
+        self._lists.pop(region.index, None)
+        if change.mask & KeyMask.MAY_INVALIDATE:
+            region.may_invalidate = bool(MKC.get(change.context, "may_invalidate"))
+
+    def _keep(self, region: MemoryRegion, change: Change, memory: LocalMemory) -> None:
+        """Keep a part of a list until the rest has come."""
+        known = self._lists.get(region.index, [])
+        self._lists[region.index] = _merged(region, known, _pages_of(change, memory), change)
+
+    def _entries(
+        self, region: MemoryRegion, change: Change, memory: LocalMemory
+    ) -> tuple[Entries | None, int]:
+        """Return the entries of a change, and their place in the translation."""
+        known = self._lists.get(region.index)
+        if not change.octowords and known is None:
+            return None, 0
+        pages = _pages_of(change, memory)
+        shift = region.page_shift
+        if change.mask & KeyMask.PAGE_SIZE:
+            shift = MKC.get(change.context, "log_page_size")
+        if known is None and region.free:
+            known = []
+        if known is not None:
+            whole = _merged(region, known, pages, change)
+            return Entries(shift, lambda count: _first(whole, count)), 0
+        return Entries(shift, lambda count: _first(pages, count)), change.offset * PER_OCTOWORD
+
+
+def read_change(raw: bytes, index: int) -> tuple[SendWork, Change]:
+    """Return the work request of a change, without its action; raises `WorkError`."""
+    if len(raw) < _LIST_AT:
+        raise WorkError("no context of a key")
+    work = SendWork(index, UPDATE)
+    read_flags(work, raw)
+    get = UMR.get
+    flags, octowords = get(raw, "flags", CTRL.size), get(raw, "octowords", CTRL.size)
+    offset = 0
+    if flags & UmrFlag.OFFSET:
+        offset = get(raw, "offset", CTRL.size) | get(raw, "offset_high", CTRL.size) << 16
+    listed: bytes | Sge | None = None
+    if octowords and flags & UmrFlag.INLINE:
+        listed = raw[_LIST_AT : _LIST_AT + octowords * OCTOWORD]
+    elif octowords:
+        if len(raw) < _LIST_AT + DATA_SEGMENT.size:
+            raise WorkError("no list of a key")
+        length, lkey, address = DATA_SEGMENT.unpack_from(raw, _LIST_AT)
+        if length & INLINE:
+            raise WorkError("a list of a key in a segment of inline data")
+        listed = (lkey, address, min(length, octowords * OCTOWORD))
+    context = raw[_CONTEXT_AT:_LIST_AT]
+    mask = get(raw, "mask", CTRL.size)
+    return work, Change(work.immediate, flags, mask, context, octowords, offset, listed)
+
+
+def _values(region: MemoryRegion, change: Change) -> tuple[int, Values]:
+    """Return the fields of a region that change, and their new values."""
+    get, context, mask = MKC.get, change.context, change.mask
+    fields = sum(int(field) for bit, field in _FIELDS.items() if mask & bit)
+    rights = region.rights
+    for bit, (name, right) in _RIGHTS.items():
+        if mask & bit:
+            fields |= int(Field.RIGHTS)
+            rights = rights | right if get(context, name) else rights & ~right
+    values = Values(
+        key=change.key & ~LOW_BYTE | get(context, "key"),
+        pd=get(context, "pd"),
+        rights=int(rights),
+        start=get(context, "start"),
+        length=get(context, "length"),
+        free=bool(get(context, "free")),
+    )
+    return fields, values
+
+
+def _pages_of(change: Change, memory: LocalMemory) -> list[int]:
+    """Return the addresses in the list of a change; raises `AccessError`, `DmaError`."""
+    listed = change.listed
+    if listed is None:
+        return []
+    if not isinstance(listed, bytes):
+        listed = b"".join(memory.gather([listed], note=True, what=What.PAGE_LIST))
+    count = len(listed) // ENTRY_BYTES
+    return list(unpack(f">{count}Q", listed[: count * ENTRY_BYTES]))
+
+
+def _merged(region: MemoryRegion, known: list[int], pages: list[int], change: Change) -> list[int]:
+    """Return a list with `pages` put into it; raises `AccessError` for one that is too long."""
+    at = change.offset * PER_OCTOWORD
+    if at > len(known) or at + len(pages) > region.max_pages + PADDING:
+        raise AccessError(f"{len(pages)} entries from {at} on, {len(known)} are there")
+    return known[:at] + pages + known[at + len(pages) :]
+
+
+def _first(pages: list[int], count: int) -> list[int]:
+    if count > len(pages):
+        raise AccessError(f"{count} entries, the list has {len(pages)}")
+    return pages[:count]

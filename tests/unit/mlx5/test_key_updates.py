@@ -1,0 +1,218 @@
+"""Memory keys that work requests register, change and invalidate (UMR)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from struct import pack
+from types import MappingProxyType
+
+import pytest
+
+from bluebridge.device.fabric.local import LocalFabric
+from bluebridge.device.layout.fields import Value
+from bluebridge.device.layout.mlx5.contexts import MKC
+from bluebridge.device.layout.mlx5.cqe import CQE, ERROR_CQE, CqeOpcode, Syndrome
+from bluebridge.device.layout.mlx5.queue_pairs import QpState, Service
+from bluebridge.device.layout.mlx5.wqe import UMR, KeyMask, SendOpcode, UmrFlag
+from tests.models.mlx5_pair import Pair, RoceNode, opcodes, remote
+
+PAGE = 4096
+ENABLE = int(
+    KeyMask.LENGTH | KeyMask.PAGE_SIZE | KeyMask.START | KeyMask.MAY_INVALIDATE | KeyMask.KEY
+    | KeyMask.LOCAL_READ | KeyMask.LOCAL_WRITE | KeyMask.REMOTE_READ | KeyMask.REMOTE_WRITE
+    | KeyMask.FREE
+)  # fmt: skip
+ACCESS = {
+    "local_read": 1, "local_write": 1, "remote_read": 1, "remote_write": 1, "may_invalidate": 1,
+    "log_page_size": 12,
+}  # fmt: skip
+FREE: dict[str, Value] = {"free": 1}
+START = 0x10000000
+
+
+@pytest.fixture
+def pairs() -> tuple[Pair, Pair]:
+    """Two queue pairs of kernels, which may register memory."""
+    fabric = LocalFabric()
+    a, b = (RoceNode(n, fabric).make_pair(fast_register=1, log_sq_size=4) for n in (1, 2))
+    a.connect(b)
+    b.connect(a)
+    return a, b
+
+
+def empty_key(node: RoceNode, pages: int = 8) -> int:
+    """A key without memory."""
+    return node.make_key(
+        (), access_mode=1, length64=0, free=1, umr=1, local_read=0, local_write=0,
+        translations=(pages + 1) // 2,
+    )  # fmt: skip
+
+
+def listed(pages: list[int]) -> bytes:
+    """A list of pages of whole blocks of 64 bytes, with the bits that say "present"."""
+    raw = b"".join((page | 3).to_bytes(8, "big") for page in pages)
+    return raw.ljust(-(-len(raw) // 64) * 64, b"\0")
+
+
+def change(
+    pair: Pair,
+    key: int,
+    mask: int,
+    pages: list[int] | None = None,
+    *,
+    flags: int = 0,
+    apart: bool = False,
+    offset: int = 0,
+    values: Mapping[str, Value] = MappingProxyType({}),
+) -> None:
+    """Post a change of a key, with a list of pages in the entry or `apart` from it."""
+    raw = b"" if pages is None else listed(pages)
+    flags |= UmrFlag.OFFSET if offset else 0
+    tail = raw
+    if apart:
+        tail = pack(">IIQ", len(raw), pair.node.key, pair.node.memory(raw))
+    else:
+        flags |= UmrFlag.INLINE
+    control = UMR.pack(flags=flags, octowords=len(raw) // 16, offset=offset, mask=mask)
+    context = MKC.pack({"key": key & 0xFF, "qpn": 0xFFFFFF, **values})
+    pair.post(SendOpcode.UMR, bytes(control) + bytes(context) + tail, last=key)
+
+
+def register(pair: Pair, key: int, pages: list[int], *, apart: bool = False) -> None:
+    """Post a registration (REG_MR) of these pages."""
+    values: dict[str, Value] = {**ACCESS, "start": START, "length": PAGE * len(pages)}
+    change(pair, key, ENABLE, pages, flags=UmrFlag.MUST_BE_FREE, apart=apart, values=values)
+
+
+def test_the_list_of_a_short_key_is_filled_up(pairs: tuple[Pair, Pair]) -> None:
+    """A list has blocks of 64 bytes, also for a key with room for two pages."""
+    a, b = pairs
+    key, page = empty_key(b.node, 2), b.node.host.allocate(PAGE)
+    register(b, key, [page], apart=True)
+    a.post(SendOpcode.RDMA_WRITE, remote(START, key) + a.data(b"short"))
+    assert b.node.host.peek(page, 5) == b"short"
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_a_registration_opens_memory_and_an_invalidation_closes_it(
+    pairs: tuple[Pair, Pair], apart: bool
+) -> None:
+    a, b = pairs
+    pages = [b.node.host.allocate(PAGE) for _ in range(3)]
+    key = empty_key(b.node) & ~0xFF | 0x11
+    register(b, key, pages[::-1], apart=apart)
+    (done,) = b.sent()
+    assert (CQE.get(done, "opcode"), CQE.get(done, "wqe_opcode")) == (0, SendOpcode.UMR)
+    content = bytes(range(256)) * 20
+    a.post(SendOpcode.RDMA_WRITE, remote(START + 100, key) + a.data(content))
+    assert opcodes(a.sent()) == [CqeOpcode.REQUEST]
+    stored = b"".join(b.node.host.peek(page, PAGE) for page in pages[::-1])
+    assert stored[100 : 100 + len(content)] == content
+    change(b, key, KeyMask.FREE, values=FREE)
+    assert opcodes(b.sent()) == [CqeOpcode.REQUEST]
+    a.post(SendOpcode.RDMA_WRITE, remote(START, key) + a.data(b"late"))
+    (failed,) = a.sent()
+    assert ERROR_CQE.get(failed, "syndrome") == Syndrome.REMOTE_ACCESS_ERR
+
+
+def test_a_key_is_registered_anew_once_it_was_invalidated(pairs: tuple[Pair, Pair]) -> None:
+    a, b = pairs
+    key = empty_key(b.node)
+    pages = [b.node.host.allocate(PAGE) for _ in range(2)]
+    for low, page in enumerate(pages):
+        key = key & ~0xFF | low
+        register(b, key, [page])
+        a.post(SendOpcode.RDMA_WRITE, remote(START, key) + a.data(b"%d" % low))
+        assert b.node.host.peek(page, 1) == b"%d" % low
+        change(b, key, KeyMask.FREE, values=FREE)
+    register(b, key, [pages[0]])
+    register(b, key, [pages[0]])  # twice
+    assert ERROR_CQE.get(b.sent()[-1], "syndrome") == Syndrome.MW_BIND_ERR
+    assert b.state is QpState.ERR
+
+
+def test_a_peer_invalidates_a_key_that_permits_it(pairs: tuple[Pair, Pair]) -> None:
+    a, b = pairs
+    key = empty_key(b.node)
+    register(b, key, [b.node.host.allocate(PAGE)])
+    b.receive()
+    a.post(SendOpcode.SEND_INVAL, a.data(b"done"), last=key)
+    (came,) = b.received()
+    assert CQE.get(came, "opcode") == CqeOpcode.RESPONSE_SEND_INV
+    assert CQE.get(came, "immediate") == key
+    a.sent()
+    a.post(SendOpcode.RDMA_WRITE, remote(START, key) + a.data(b"late"))
+    assert ERROR_CQE.get(a.sent()[0], "syndrome") == Syndrome.REMOTE_ACCESS_ERR
+
+
+def test_a_list_comes_in_parts_from_a_queue_pair_of_umr(pairs: tuple[Pair, Pair]) -> None:
+    """The kernel registers memory of user space so: the last part names the fields."""
+    a, b = pairs
+    updater = b.node.make_pair(Service.UMR, fast_register=1, log_sq_size=4)
+    updater.start(0)
+    key = empty_key(b.node, 24)
+    pages = [b.node.host.allocate(PAGE) for _ in range(20)]
+    change(updater, key, 0, pages[:8], flags=UmrFlag.MUST_BE_FREE, apart=True)
+    change(updater, key, 0, pages[8:16], flags=UmrFlag.MUST_BE_FREE, apart=True, offset=4)
+    values: dict[str, Value] = {**ACCESS, "start": START, "length": PAGE * 20, "pd": b.node.pd}
+    mask = ENABLE | KeyMask.PD
+    change(
+        updater,
+        key,
+        mask,
+        pages[16:],
+        flags=UmrFlag.MUST_BE_FREE,
+        apart=True,
+        offset=8,
+        values=values,
+    )
+    assert opcodes(updater.sent()) == [CqeOpcode.REQUEST] * 3
+    a.post(SendOpcode.RDMA_WRITE, remote(START + 19 * PAGE - 2, key) + a.data(b"over"))
+    assert b.node.host.peek(pages[18] + PAGE - 2, 2) + b.node.host.peek(pages[19], 2) == b"over"
+    change(updater, key, KeyMask.FREE | KeyMask.PD, values={**FREE, "pd": b.node.pd + 1})  # revoked
+    a.sent()
+    a.post(SendOpcode.RDMA_WRITE, remote(START, key) + a.data(b"late"))
+    assert ERROR_CQE.get(a.sent()[0], "syndrome") == Syndrome.REMOTE_ACCESS_ERR
+
+
+@pytest.mark.parametrize("fault", ["too long", "short", "no key", "domain", "rights", "memory"])
+def test_changes_that_lie_end_in_an_error_and_change_nothing(
+    pairs: tuple[Pair, Pair], fault: str
+) -> None:
+    _, b = pairs
+    key = empty_key(b.node, 8)
+    pages = [b.node.host.allocate(PAGE)] * 2
+    values: dict[str, Value] = {**ACCESS, "start": START, "length": PAGE * 2}
+    mask = ENABLE
+    if fault == "too long":
+        pages = pages * 20
+    elif fault == "short":
+        values["length"] = PAGE * 100
+    elif fault == "no key":
+        key += 0x5000
+    elif fault == "domain":
+        b = b.node.make_pair(fast_register=1, log_sq_size=4, pd=b.node.pd + 1)
+        b.connect(pairs[0])
+    elif fault == "rights":
+        values["local_write"] = 0
+    if fault == "memory":
+        control = UMR.pack(octowords=4, mask=mask)
+        segment = pack(">IIQ", 64, b.node.key, 1 << 50)
+        context = bytes(MKC.pack(values))
+        b.post(SendOpcode.UMR, bytes(control) + context + segment, last=key)
+    else:
+        change(b, key, mask, pages, apart=fault == "too long", values=values)
+    (failed,) = b.sent()
+    assert ERROR_CQE.get(failed, "syndrome") in (Syndrome.MW_BIND_ERR, Syndrome.LOCAL_QP_OP_ERR)
+    region = pairs[1].node.adapter.objects.keys.regions.find(empty_key(pairs[1].node, 8) - 0x100)
+    assert region is not None
+    assert region.free
+
+
+def test_a_queue_pair_of_user_space_registers_nothing(pairs: tuple[Pair, Pair]) -> None:
+    """Its list would name memory by its physical address."""
+    _, b = pairs
+    users = b.node.make_pair(log_sq_size=4)
+    users.connect(pairs[0])
+    register(users, empty_key(b.node), [b.node.host.allocate(PAGE)])
+    assert ERROR_CQE.get(users.sent()[0], "syndrome") == Syndrome.MW_BIND_ERR

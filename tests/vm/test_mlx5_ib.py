@@ -1,0 +1,108 @@
+"""The unmodified mlx5_ib and libmlx5 on a ConnectX-5: stock programs of RDMA between guests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from bluebridge.device.server.options import ServerOptions
+from bluebridge.host_tools.lab.pair import Pair
+from bluebridge.host_tools.machine.vm import Vm
+from bluebridge.host_tools.programs.perftest import CM_LISTENING, VERBS_PORT, listening
+from bluebridge.host_tools.pytest_plugin.lab import Lab
+from tests.vm.conftest import BOOT_SECONDS
+from tests.vm.network import address, complaints
+
+pytestmark = pytest.mark.timeout(3 * BOOT_SECONDS)
+LIMIT = 90
+DEVICES = {"connectx5": "mlx5_0", "connectx3": "mlx4_0"}
+PINGPONGS = ("rc", "uc", "ud", "srq", "xsrq")
+PERFTEST = (
+    "ib_write_bw -s 1048576 -n 20", "ib_read_bw -n 50", "ib_write_lat -n 50", "ib_send_lat -n 50",
+    "ib_atomic_lat -n 50", "ib_send_bw -c UD -s 1024 -n 50", "ib_send_bw -c UC -n 50",
+    "ib_write_bw -n 50 -q 4 -R",
+)  # fmt: skip
+V1, V2 = 2, 3
+"""Places of the GIDs of an IPv4 address."""
+
+
+@pytest.fixture
+def pair(lab: Lab) -> Iterator[Pair]:
+    """Two ConnectX-5 under mlx5_ib; the kernel's messages are read."""
+    options = ServerOptions(card="connectx5")
+    with lab.pair(vfio=False, kernel=True, options=options) as pair:
+        for machine in pair.machines:
+            assert not [line for line in complaints(machine) if "mlx5" in line]
+        yield pair
+
+
+@pytest.fixture
+def mixed(lab: Lab) -> Iterator[Pair]:
+    """A ConnectX-5 in guest a and a ConnectX-3 Pro in guest b."""
+    options = ServerOptions(card="connectx5,connectx3", pro=True)
+    with lab.pair(vfio=False, kernel=True, options=options) as pair:
+        yield pair
+
+
+def both(server: Vm, client: Vm, words: str, *, ready: str = listening(VERBS_PORT)) -> str:
+    """Run a program that exchanges numbers by TCP in both guests; the client's output."""
+    serving = server.agent.start(f"{words} -d {device(server)}", LIMIT)
+    server.run(f"until {ready}; do sleep 0.1; done", timeout=LIMIT)
+    said = client.run(f"{words} -d {device(client)} {address(server)}", timeout=LIMIT).text
+    assert serving.wait().status == 0
+    return said
+
+
+def device(machine: Vm) -> str:
+    """The name of the RDMA device."""
+    return machine.run("ls /sys/class/infiniband").text.strip()
+
+
+def rping(server: Vm, client: Vm) -> None:
+    """Ten pings by the connection manager, their bytes compared."""
+    serving = server.agent.start(f"rping -s -a {address(server)} -C 10 -V", LIMIT)
+    server.run(f"until {CM_LISTENING}; do sleep 0.1; done", timeout=LIMIT)
+    client.run(f"rping -c -a {address(server)} -C 10 -V", timeout=LIMIT)
+    serving.wait()
+
+
+@pytest.mark.brief
+def test_rdma_of_two_connectx5(pair: Pair) -> None:
+    """Connections of the connection manager, and a program that posts from user space."""
+    a, b = pair.machines
+    told = a.run("ibv_devinfo -v -d mlx5_0").text
+    for word in ("PORT_ACTIVE", "ATOMIC_HCA", "::ffff:10.9.0.1, RoCE v2", "XRC"):
+        assert word in told
+    rping(a, b)
+    both(a, b, f"ib_write_bw -x {V2} -s 65536 -n 20")
+    for machine in (a, b):
+        assert not complaints(machine)
+
+
+def test_every_service_and_verb_of_two_connectx5(pair: Pair) -> None:
+    a, b = pair.machines
+    for service in PINGPONGS:
+        both(a, b, f"ibv_{service}_pingpong -g {V2} -n 50")
+    both(a, b, f"ibv_rc_pingpong -g {V1} -n 50")
+    both(a, b, f"MLX5_CQE_SIZE=128 ibv_rc_pingpong -g {V2} -n 50 -e")
+    for words in PERFTEST:
+        ready = CM_LISTENING if "-R" in words else listening(VERBS_PORT)
+        both(a, b, f"{words} -x {V2}", ready=ready)
+    a.run("modprobe -r mlx5_ib && modprobe mlx5_ib", timeout=LIMIT)
+    a.run("until grep -q ACTIVE /sys/class/infiniband/*/ports/1/state; do sleep 0.1; done")
+    rping(a, b)
+    for machine in (a, b):
+        assert not complaints(machine)
+
+
+def test_a_connectx5_with_a_connectx3(mixed: Pair) -> None:
+    a, b = mixed.machines
+    assert [device(machine) for machine in (a, b)] == [DEVICES["connectx5"], DEVICES["connectx3"]]
+    for server, client in ((a, b), (b, a)):
+        rping(server, client)
+        for words in ("ibv_rc_pingpong -n 50 -g", "ibv_ud_pingpong -n 50 -g"):
+            both(server, client, f"{words} {V2}")
+            both(server, client, f"{words} {V1}")
+        both(server, client, f"ib_write_bw -n 20 -x {V2}")
+        both(server, client, f"ib_atomic_lat -n 20 -x {V2}")
