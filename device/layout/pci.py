@@ -18,6 +18,9 @@ HCA_IDS = tuple(
 The last one, MT26428, is the ID that a guest sees when iPXE booted it: the driver of iPXE knows no
 ConnectX-3 (`hermon.c: hermon_nics`).
 """
+CONNECTX5_IDS = ((VENDOR_MELLANOX, DEVICE_CONNECTX5),)
+"""Those of adapters with the interface of ConnectX-5."""
+ADAPTER_IDS = HCA_IDS + CONNECTX5_IDS
 SUBSYSTEM_CONNECTX3 = 0x0055
 SUBSYSTEM_CONNECTX5 = 0x0007
 CLASS_ETHERNET = 0x020000

@@ -12,7 +12,7 @@ from functools import cache
 from importlib import import_module
 from typing import Protocol, TypeVar
 
-from bluebridge.device.layout.pci import HCA_IDS
+from bluebridge.device.layout.pci import ADAPTER_IDS
 from bluebridge.guest.bus.interface import Bus, Function
 
 MODULE = "BLUEBRIDGE_MACHINE"
@@ -63,7 +63,7 @@ def _machine() -> Machine:
 
 def find_hca() -> str:
     """Return the PCI address of this machine's first HCA; raises `DeviceError`."""
-    return _machine().find(HCA_IDS)
+    return _machine().find(ADAPTER_IDS)
 
 
 def open_bus(address: str = "", bars: Sequence[int] = HCA_BARS) -> PciFunction:

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from bluebridge.device.layout.pci import HCA_IDS
+from bluebridge.device.layout.pci import ADAPTER_IDS
 from bluebridge.guest.bus import vfio_abi as abi
 from bluebridge.guest.bus.byte_order import swap32
 from bluebridge.guest.bus.dma_memory import (
@@ -34,7 +34,7 @@ GROW_PAGES = 8  # hugepages taken at a time
 
 def find_device(root: str = "/sys") -> str:
     """Return the PCI address of the HCA bound to vfio-pci; `DeviceError` says what is missing."""
-    return find_any(HCA_IDS, root)
+    return find_any(ADAPTER_IDS, root)
 
 
 def find_any(identities: Collection[tuple[int, int]], root: str = "/sys") -> str:

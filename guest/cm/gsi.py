@@ -7,10 +7,11 @@ import ipaddress
 import select
 import threading
 import time
+from dataclasses import replace
 from functools import partial
 
 from bluebridge.device.layout.ib.mad import MAD_SIZE
-from bluebridge.device.layout.net.ip import IPV4, ones_complement_sum
+from bluebridge.device.layout.net.ip import IPV4, IPV4_MAPPED, ones_complement_sum
 from bluebridge.device.layout.net.roce import GRH, GRH_SIZE, GSI_QKEY, GSI_QPN, ip_gid, ipv4_gid
 from bluebridge.guest.cm.interface import LocalPort, Peer, Received, Resolver
 from bluebridge.guest.cm.manager import ConnectionManager
@@ -35,6 +36,7 @@ from bluebridge.guest.verbs import (
 RECEIVES = 64
 SENDS = 32
 SLOT = 512  # a datagram of 40 + 256 bytes each, aligned so that none straddles a page
+RESOLVE_SECONDS = 0.5
 SEND_FLAG = 1 << 32
 """The flag in the wr_id of sends; the low bits are the slot."""
 
@@ -42,10 +44,13 @@ SEND_FLAG = 1 << 32
 class GsiTransport:
     """`MadTransport` over a GSI queue pair and a completion channel of its own.
 
-    `receive` is for one thread; `send` may be called from any.
+    `receive` is for one thread; `send` may be called from any. Where completions do not tell the
+    MAC address of a sender, as those of a ConnectX-5, `resolver` does (core/addr.c:
+    rdma_addr_find_l2_eth_by_grh).
     """
 
-    def __init__(self, device: Device, gid_index: int) -> None:
+    def __init__(self, device: Device, gid_index: int, resolver: Resolver) -> None:
+        self._resolver = resolver
         self._health = device.health
         self._gid_index = gid_index
         self._lock = threading.Lock()
@@ -84,7 +89,9 @@ class GsiTransport:
                     with self._lock:
                         self._free.append(completion.wr_id & ~SEND_FLAG)
                 elif completion.status is WcStatus.SUCCESS:
-                    arrived.append(self._take(completion))
+                    taken = self._take(completion)
+                    if taken is not None:
+                        arrived.append(taken)
         return arrived
 
     def send(self, mad: bytes, peer: Peer) -> None:
@@ -133,13 +140,21 @@ class GsiTransport:
     def _address(self, slot: int) -> int:
         return self._memory.address + slot * SLOT
 
-    def _take(self, completion: Wc) -> Received:
+    def _take(self, completion: Wc) -> Received | None:
+        """Return the MAD of a completion; None if its sender has no MAC address any more."""
         slot = completion.wr_id
         start = slot * SLOT
         grh = bytes(self._memory.view[start : start + GRH_SIZE])
         mad = bytes(self._memory.view[start + GRH_SIZE : start + completion.byte_len])
         self._qp.post_recv(self._receives[slot])
-        return Received(mad, _peer(grh, completion.smac))
+        peer = _peer(grh, completion.smac)
+        if peer.mac:
+            return Received(mad, peer)
+        try:
+            mac = self._resolver.resolve(_ip_of(peer.gid), RESOLVE_SECONDS)
+        except (OSError, ValueError):
+            return None
+        return Received(mad, replace(peer, mac=mac))
 
 
 def _peer(header: bytes, mac: bytes) -> Peer:
@@ -160,7 +175,7 @@ def open_cm(device: Device, ip: str, resolver: Resolver) -> ConnectionManager:
     Adds the address's GID to the port when it is not there yet. Raises `VerbsError`.
     """
     port = roce_port(device, ip)
-    transport = GsiTransport(device, port.gid_index)
+    transport = GsiTransport(device, port.gid_index, resolver)
     return ConnectionManager(port, transport, resolver, partial(roce_address, port.gid_index))
 
 
@@ -178,3 +193,9 @@ def roce_port(device: Device, ip: str) -> LocalPort:
         raise VerbsError(f"{device.name} has no Ethernet port")
     gid = ip_gid(ipaddress.ip_address(ip).packed)
     return LocalPort(ip, port.mac, gid, port.add_gid(gid), device.query_device().node_guid)
+
+
+def _ip_of(gid: bytes) -> str:
+    """Return the IP address of a GID."""
+    mapped = gid.startswith(IPV4_MAPPED)
+    return str(ipaddress.ip_address(gid[len(IPV4_MAPPED) :] if mapped else gid))

@@ -235,7 +235,7 @@ def _objections(o: argparse.Namespace) -> Iterator[tuple[object, str, str]]:
     lacking = cards.objection(kinds, option_table.changed(hardware(o)))
     yield lacking, lacking, "leave it out"
     if cards.CONNECTX5 in kinds:
-        for asked, word in ((o.rtrs, "--rtrs"), (o.rxe, "--rxe"), (o.host, "--host")):
+        for asked, word in ((o.rtrs, "--rtrs"), (o.rxe, "--rxe")):
             what = f"{word}: the ConnectX-5 has no RDMA yet"
             yield asked, what, f"leave out --card, or {word}"
     if o.rxe:

@@ -61,12 +61,12 @@ class Host:
         Raises `DeviceError` when a program has it.
         """
         if self._bus is None:
-            from bluebridge.device.layout.pci import HCA_IDS
+            from bluebridge.device.layout.pci import ADAPTER_IDS
             from bluebridge.host_tools.hosts.machine import HostMachine
 
             self.touched = True
             with contextlib.closing(HostMachine(self.name, self.functions)) as machine:
-                self._bus = machine.open(machine.find(HCA_IDS))
+                self._bus = machine.open(machine.find(ADAPTER_IDS))
         return self._bus
 
     @property

@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 
 from bluebridge.device.layout import ioat
 from bluebridge.device.layout.ntb.models import BY_PCI_ID
-from bluebridge.device.layout.pci import HCA_IDS
+from bluebridge.device.layout.pci import ADAPTER_IDS
 from bluebridge.guest.errors import DeviceError
 from bluebridge.host_tools.hosts import functions
 from bluebridge.host_tools.hosts.functions import BRIDGE, ENGINE, HCA, HostFunction
@@ -17,7 +17,7 @@ from bluebridge.host_tools.hosts.holder import hold, holder
 from bluebridge.host_tools.vfio_user.bus import Ram, SocketBus
 
 _IDENTITIES: dict[str, Collection[tuple[int, int]]] = {
-    HCA: HCA_IDS,
+    HCA: ADAPTER_IDS,
     ENGINE: ioat.PCI_IDS,
     BRIDGE: BY_PCI_ID,
 }

@@ -9,12 +9,22 @@ from pathlib import Path
 from bluebridge.device.buslog.reader import Event, LogError, LogReader
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.mlx4 import cqe, uar
+from bluebridge.device.layout.mlx5 import cqe as mlx5_cqe
+from bluebridge.device.layout.mlx5 import init_segment
+from bluebridge.device.layout.mlx5.cqe import CqeOpcode
 from bluebridge.host_tools.analyzer.event_lines import HEADER, table_line
 from bluebridge.host_tools.errors import UsageError
 
 _WINDOW = 20_000  # events looked at from the end: an iteration and the tear-down after it
 _DOORBELLS = 2  # of the client in an iteration: it advertises its source, then its sink
 _AFTERMATH = 8  # events after the last completion among which its interrupt is looked for
+
+_RESPONSES = (
+    CqeOpcode.RESPONSE_WRITE_IMM,
+    CqeOpcode.RESPONSE_SEND,
+    CqeOpcode.RESPONSE_SEND_IMM,
+    CqeOpcode.RESPONSE_SEND_INV,
+)
 
 
 def server_address(server: str, client: str) -> str:
@@ -79,18 +89,23 @@ def _bounds(events: list[Event], client: str) -> tuple[int, int] | None:
 
 
 def _is_doorbell(event: Event, client: str, qpn: int) -> bool:
-    if event.device != client or event.kind is not Kind.MMIO_WRITE or event.bar != 2:
+    if event.device != client or event.kind is not Kind.MMIO_WRITE or event.bar not in (0, 2):
         return False
-    found = uar.UAR.find(event.address)
-    if found is None or found[1].name != "send":
+    registers = uar.UAR if event.bar == 2 else init_segment.UAR
+    found = registers.find(event.address)
+    if found is None or not found[1].name.startswith("send"):
         return False
-    return int.from_bytes(event.data, uar.UAR.order) >> 8 == qpn
+    # The number stands in the last word: that of a ConnectX-5 has the entry's index before it.
+    return int.from_bytes(event.data[-4:], registers.order) >> 8 == qpn
 
 
 def _is_go_ahead(event: Event, client: str, qpn: int) -> bool:
     """A receive of the client's queue pair was completed without error."""
     if event.device != client or event.what is not What.CQE or len(event.data) < cqe.CQE_SIZE:
         return False
+    if len(event.data) == mlx5_cqe.CQE_SIZE:
+        get = mlx5_cqe.CQE.get
+        return get(event.data, "qpn") == qpn and get(event.data, "opcode") in _RESPONSES
     entry = {name: cqe.CQE.get(event.data, name) for name in ("qpn", "is_send", "opcode")}
     return entry["qpn"] == qpn and not entry["is_send"] and entry["opcode"] != cqe.OPCODE_ERROR
 

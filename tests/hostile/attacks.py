@@ -15,7 +15,7 @@ from bluebridge.device.layout.ioat import DESCRIPTOR
 from bluebridge.device.layout.mlx4.uar import NUM_UARS, PAGE_SIZE, SEND_DOORBELL
 from bluebridge.device.layout.net.roce import GSI_QKEY
 from bluebridge.device.server.settings import MAC_PREFIX
-from bluebridge.guest.drivers.hca.ports import link_local_gid
+from bluebridge.guest.drivers.common.gid_table import link_local_gid
 from bluebridge.guest.drivers.hca.resources.commands import FirmwareError
 from bluebridge.guest.verbs import (
     QpInit,

@@ -20,9 +20,9 @@ from bluebridge.device.layout.mlx4.uar import (
     UAR_AREA_SIZE,
 )
 from bluebridge.device.pyvfio_user.constants import VfioUserCommand
+from bluebridge.guest.drivers.common.health import HcaError
 from bluebridge.guest.drivers.hca.context import open_hca
 from bluebridge.guest.drivers.hca.posting.blueflame import BlueFlameUse
-from bluebridge.guest.drivers.hca.resources.commands import HcaError
 from bluebridge.guest.verbs import SendWr, WcStatus, WrOpcode
 from bluebridge.host_tools.vfio_user.bus import SocketBus
 from bluebridge.host_tools.vfio_user.connection import NO_REPLY

@@ -68,7 +68,7 @@ def open_end(stack: ExitStack, path: Path, ip: str) -> End:
     context = stack.enter_context(open_device(bus))
     net = stack.enter_context(NetInterface(context, ip))
     port = roce_port(context, ip)
-    transport = GsiTransport(context, port.gid_index)
+    transport = GsiTransport(context, port.gid_index, net)
     manager = ConnectionManager(port, transport, net, partial(roce_address, port.gid_index))
     stack.callback(manager.close)
     pd = context.alloc_pd()

@@ -9,8 +9,9 @@ import pytest
 from bluebridge.device.layout.mlx4.capabilities import DevFlag
 from bluebridge.device.layout.mlx4.commands import Opcode, Status
 from bluebridge.device.layout.mlx4.eqe import PORT_ACTIVE, EventType
+from bluebridge.guest.drivers.common.health import HcaError
 from bluebridge.guest.drivers.hca.context import Context, open_hca
-from bluebridge.guest.drivers.hca.resources.commands import FirmwareError, HcaError
+from bluebridge.guest.drivers.hca.resources.commands import FirmwareError
 from bluebridge.guest.verbs import CompletionQueue, QpInit, QpType, VerbsError, WcStatus, WrOpcode
 from bluebridge.host_tools.vfio_user.bus import SocketBus
 from tests.models.players import Player, connected, settle

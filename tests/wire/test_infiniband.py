@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from bluebridge.guest.drivers.common.health import HcaError
 from bluebridge.guest.drivers.hca.context import open_hca
-from bluebridge.guest.drivers.hca.resources.commands import HcaError
 from bluebridge.host_tools.vfio_user.bus import SocketBus
 from bluebridge.host_tools.vfio_user.client import Client
 from tests.models.server import ROOT, functions

@@ -67,6 +67,29 @@ def test_the_command(krping: START, tmp_path: Path, capsys: pytest.CaptureFixtur
     tool.assert_nothing_left()
 
 
+@pytest.mark.parametrize("hardware", [("connectx5",), ("connectx5,connectx3", "--pro")])
+def test_adapters_of_other_kinds(tmp_path: Path, hardware: tuple[str, ...]) -> None:
+    """A ConnectX-5 with one of its kind, and with a ConnectX-3 Pro: by RoCE v2."""
+    with tools(tmp_path) as start:
+        words = (*HOSTS, f"client,{ADDRESS},count=20,validate", "--json", "--log", str(tmp_path))
+        tool = start(*words, "--card", *hardware)
+        status, output = tool.finish()
+        assert status == 0, tool.errors
+        report = json.loads(output)
+        assert report["validated"] == report["iterations"] == 20
+        bus = tool.errors.partition("-- the last iteration on the bus")[2].partition("-- stat")[0]
+        assert all(word in bus for word in ("SEND", "RDMA_READ", "RDMA_WRITE", "CQE")), bus
+        tool.assert_nothing_left()
+
+
+def test_an_option_that_the_card_has_not(tmp_path: Path) -> None:
+    with tools(tmp_path) as start:
+        tool = start(*HOSTS, f"client,{ADDRESS},count=1", "--card", "connectx5", "--pro")
+        assert tool.finish()[0] == 2
+        assert "--pro: a ConnectX-5 has RoCE v2 without that" in tool.errors
+        tool.assert_nothing_left()
+
+
 def test_endless_until_ctrl_c(krping: START, tmp_path: Path) -> None:
     tool = krping("")
     connected(tool, tmp_path)

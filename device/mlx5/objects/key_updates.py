@@ -25,6 +25,8 @@ PER_OCTOWORD: Final = OCTOWORD // ENTRY_BYTES
 PADDING: Final = 8
 """Entries that a list may have more than its key: drivers fill up blocks of 64 bytes."""
 LOW_BYTE: Final = 0xFF
+PRESENT: Final = 3
+"""Bits of an entry of a list (ib/mlx5_ib.h: MLX5_IB_MTT_READ, MLX5_IB_MTT_WRITE)."""
 _CONTEXT_AT: Final = CTRL.size + UMR.size
 _LIST_AT: Final = _CONTEXT_AT + MKC.size
 _FIELDS: Final = {
@@ -195,4 +197,6 @@ def _merged(region: MemoryRegion, known: list[int], pages: list[int], change: Ch
 def _first(pages: list[int], count: int) -> list[int]:
     if count > len(pages):
         raise AccessError(f"{count} entries, the list has {len(pages)}")
+    if not all(page & PRESENT for page in pages[:count]):
+        raise AccessError("an entry that may be neither read nor written")  # lists are padded
     return pages[:count]

@@ -20,9 +20,9 @@ from bluebridge.device.rdma.pairs.queues import Received
 from bluebridge.device.rdma.vocabulary import CompletionStatus
 from bluebridge.device.rdma.work import ReceiveWork
 
-SEND_CQE: Final = Struct(">48xQIHxB")
-FRAME_CQE: Final = Struct(">12xIB3xH6xBBH12xIQIHxB")
-ERROR_CQE: Final = Struct(">54xBBIHxB")
+SEND_CQE: Final = Struct(">32xI12xQIHxB")
+FRAME_CQE: Final = Struct(">12xIB3xH6xBBHI8xIQIHxB")
+ERROR_CQE: Final = Struct(">32xI18xBBIHxB")
 
 _REQUEST: Final = CqeOpcode.REQUEST << 4
 _FRAME: Final = CqeOpcode.RESPONSE_SEND << 4
@@ -35,11 +35,17 @@ _ERRORS: Final = {
 
 
 class FrameCompletions(QueueCompletions):
-    """The writer of the completions and asynchronous events of one SQ or RQ."""
+    """The writer of the completions and asynchronous events of one SQ or RQ.
 
-    def __init__(self, around: Surroundings, number: int, cqn: int, kind: int) -> None:
+    Its entries name it by its `user_index`, which software of raw packet queue pairs looks at.
+    """
+
+    def __init__(
+        self, around: Surroundings, number: int, cqn: int, kind: int, user_index: int
+    ) -> None:
         super().__init__(around, number, kind)
         self._cqn = cqn
+        self._user_index = user_index
         self._collected: list[tuple[int, int]] = []
 
     # -- sends --------------------------------------------------------------------------------
@@ -68,7 +74,7 @@ class FrameCompletions(QueueCompletions):
 
     def _sent(self, index: int, operation: int, left: int) -> bytes:
         about = OPCODES[operation] << 24 | self._number
-        return SEND_CQE.pack(left, about, index & 0xFFFF, _REQUEST)
+        return SEND_CQE.pack(self._user_index, left, about, index & 0xFFFF, _REQUEST)
 
     # -- receives -----------------------------------------------------------------------------
 
@@ -106,7 +112,7 @@ class FrameCompletions(QueueCompletions):
             found = sums.get(len(frame))
             if found is None:
                 found = sums[len(frame)] = findings(frame, FrameHeaders(frame), known.good)
-            entries.append(frame_cqe(work.index, len(frame), known, *found))
+            entries.append(frame_cqe(work.index, len(frame), known, *found, self._user_index))
         self._post_many(self._cqn, entries)
 
     def fail_receive(self, index: int, status: CompletionStatus, cqn: int = -1) -> None:
@@ -115,10 +121,14 @@ class FrameCompletions(QueueCompletions):
 
     def _error(self, index: int, status: CompletionStatus, opcode: int) -> bytes:
         vendor, syndrome = _ERRORS[status]
-        return ERROR_CQE.pack(vendor, syndrome, self._number, index & 0xFFFF, opcode)
+        return ERROR_CQE.pack(
+            self._user_index, vendor, syndrome, self._number, index & 0xFFFF, opcode
+        )
 
 
-def frame_cqe(index: int, length: int, received: Received, found: int, checksum: int) -> bytes:
+def frame_cqe(
+    index: int, length: int, received: Received, found: int, checksum: int, user_index: int
+) -> bytes:
     """Return the completion entry of a frame of `length` bytes.
 
     `found` is what is right (`Checked`) with the headers above it, `checksum` the sum.
@@ -130,6 +140,7 @@ def frame_cqe(index: int, length: int, received: Received, found: int, checksum:
         found & 0xFF,
         (found >> 8 & 0xFF) | received.stripped,
         received.tag if received.stripped else 0,
+        user_index,
         length,
         received.arrived,
         received.mark,

@@ -68,9 +68,12 @@ class FrameQueue(QueuePair):
 
     def __init__(self, around: Surroundings, number: int, context: bytes, kind: int) -> None:
         self.context = bytearray(context)
-        self.cqn = (SQC if kind == SQ_EVENT else RQC).get(context, "cqn")
+        table = SQC if kind == SQ_EVENT else RQC
+        self.cqn = table.get(context, "cqn")
         pd = WQ.get(context, "pd", WQ_OFFSET)
-        completions = FrameCompletions(around, number, self.cqn, kind)
+        completions = FrameCompletions(
+            around, number, self.cqn, kind, table.get(context, "user_index")
+        )
         super().__init__(
             number,
             Role.ETHERNET,

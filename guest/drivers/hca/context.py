@@ -11,14 +11,16 @@ from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.device.layout.mlx4.ports import CONFIG_DEV, CONFIG_DEV_ROCE_PORT
 from bluebridge.device.layout.net.ip import ROCE_PORT
 from bluebridge.guest.bus.interface import Bus, DmaMemory
-from bluebridge.guest.drivers.hca.ports import GID_BYTES, MAC_BYTES, Port
+from bluebridge.guest.drivers.common.gid_table import GID_BYTES, MAC_BYTES
+from bluebridge.guest.drivers.common.health import HcaError
+from bluebridge.guest.drivers.common.vectors import DEFAULT_VECTORS
+from bluebridge.guest.drivers.hca.ports import Port
 from bluebridge.guest.drivers.hca.posting.blueflame import BlueFlame, BlueFlameUse
 from bluebridge.guest.drivers.hca.queues.cq import Cq
 from bluebridge.guest.drivers.hca.queues.event_queues import AsyncEventQueue, CompChannel
 from bluebridge.guest.drivers.hca.queues.qp import Qp
 from bluebridge.guest.drivers.hca.queues.work_queues import Srq
-from bluebridge.guest.drivers.hca.resources.adapter import DEFAULT_VECTORS, Adapter
-from bluebridge.guest.drivers.hca.resources.commands import HcaError
+from bluebridge.guest.drivers.hca.resources.adapter import Adapter
 from bluebridge.guest.drivers.hca.resources.icm import DEFAULT, Profile
 from bluebridge.guest.drivers.hca.resources.memory_regions import (
     MAX_FAST_REG_PAGES,

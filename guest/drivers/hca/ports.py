@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-import threading
 from collections.abc import Sequence
 
 from bluebridge.device.layout.fields import Value
@@ -21,28 +20,21 @@ from bluebridge.device.layout.mlx4.commands import Opcode, SetPort
 from bluebridge.device.layout.mlx4.eqe import PORT_ACTIVE
 from bluebridge.device.layout.mlx4.ports import ROCE_ADDRESS, ROCE_ADDRESS_SIZE
 from bluebridge.device.layout.net.ip import IPV4_MAPPED, ROCE_V2
-from bluebridge.guest.drivers.hca.resources.commands import FirmwareCommands, HcaError
-from bluebridge.guest.errors import VerbsError
+from bluebridge.guest.drivers.common.gid_table import MTU, GidTable
+from bluebridge.guest.drivers.common.health import HcaError
+from bluebridge.guest.drivers.hca.resources.commands import FirmwareCommands
 from bluebridge.guest.verbs.values import PortAttr
 
 _ETHERNET_FORM = 1  # op modifier of SET_PORT
 _MTU_AND_PAUSE_VALID = 7
 _FRAME_EXTRA = 26  # Ethernet header, VLAN tag twice, FCS: 1500 becomes 1526
-_MTU = 1500
 _MCAST_DIRECT = 1
 _FILTER_CONFIG, _FILTER_DISABLE, _FILTER_ENABLE = 0, 1, 2
 _FILTER_CLEAR = 1 << 63
 _BROADCAST = (1 << 48) - 1
-GID_BYTES, MAC_BYTES = 16, 6
-_NO_GID = bytes(GID_BYTES)
 
 
-def link_local_gid(mac: bytes) -> bytes:
-    """Return the default GID of RoCE: fe80::/64 and the MAC as modified EUI-64."""
-    return b"\xfe\x80" + bytes(6) + bytes((mac[0] ^ 2,)) + mac[1:3] + b"\xff\xfe" + mac[3:]
-
-
-class Port:
+class Port(GidTable):
     """Port `number`, from 1 on; `mac` replaces the burned-in address.
 
     `roce_v2` says whether the adapter speaks RoCE v2, as the ConnectX-3 Pro does. Raises `HcaError`
@@ -53,19 +45,13 @@ class Port:
         self, commands: FirmwareCommands, mac: bytes | None, number: int = 1, roce_v2: bool = False
     ) -> None:
         self.number = number
-        self.roce_v2 = roce_v2
         self._commands = commands
-        self._lock = threading.Lock()
         data = commands.query(Opcode.QUERY_PORT, number)
         if not QUERY_PORT.get(data, "supported_types") & 2:
             raise HcaError("the port is not an Ethernet port")
         burned = (QUERY_PORT.get(data, "mac") & _BROADCAST).to_bytes(6, "big")
-        self.mac = burned if mac is None else mac
-        if len(self.mac) != MAC_BYTES or self.mac[0] & 1 or not any(self.mac):
-            raise HcaError(f"{self.mac.hex(':')} is not a unicast MAC address")
-        self.eth_mtu = min(_MTU, QUERY_PORT.get(data, "eth_mtu"))
-        self.gids: list[bytes] = [link_local_gid(self.mac)]
-        self.active = False
+        eth_mtu = min(MTU, QUERY_PORT.get(data, "eth_mtu"))
+        super().__init__(burned if mac is None else mac, eth_mtu, GID_TABLE_ENTRIES, roce_v2)
 
     def start(self) -> None:
         """Program the tables and bring the link up."""
@@ -92,48 +78,9 @@ class Port:
         self.active = bool(QUERY_PORT.get(data, "link_up"))
         return PortAttr(self.active, self.mac, self.rdma_mtu, self.eth_mtu, tuple(self.gids))
 
-    @property
-    def rdma_mtu(self) -> int:
-        """Return the largest RDMA path MTU whose packets fit into the port's frames."""
-        fitting = [size for size in (256, 512, 1024, 2048, 4096) if size + 60 <= self.eth_mtu]
-        return fitting[-1] if fitting else 256
-
     def note_event(self, subtype: int) -> None:
         """Update the port's state after a port event of type `subtype`."""
         self.active = subtype == PORT_ACTIVE
-
-    def add_gid(self, gid: bytes) -> int:
-        """Put a GID into the table and return its index; a present one keeps its index."""
-        if len(gid) != GID_BYTES or gid == _NO_GID:
-            raise VerbsError(f"{gid.hex()} is not a GID")
-        with self._lock:
-            if gid in self.gids:
-                return self.gids.index(gid)
-            if _NO_GID in self.gids:
-                index = self.gids.index(_NO_GID)
-                self.gids[index] = gid
-            elif len(self.gids) < GID_TABLE_ENTRIES:
-                index = len(self.gids)
-                self.gids.append(gid)
-            else:
-                raise VerbsError("the GID table is full")
-            self._write_gids()
-            return index
-
-    def roce_version(self, gid_index: int) -> int:
-        """Return the version of RoCE, 1 or 2, that packets from a GID of the table have.
-
-        The link-local GID keeps version 1. The others are of version 2 where the adapter speaks
-        it, as rdma_cm chooses (core/cma.c: cma_get_default_gid_type).
-        """
-        return ROCE_V2 if self.roce_v2 and gid_index else 1
-
-    def remove_gid(self, gid: bytes) -> None:
-        """Take a GID out of the table; the other GIDs keep their indices."""
-        with self._lock:
-            if gid in self.gids:
-                self.gids[self.gids.index(gid)] = _NO_GID
-                self._write_gids()
 
     def steer_frames(self, qpn: int, groups: Sequence[bytes] = ()) -> None:
         """Deliver frames to the port's MAC, broadcasts and `groups` to queue pair `qpn`."""

@@ -13,12 +13,13 @@ from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.device.layout.mlx4.contexts import MAP_ENTRY
 from bluebridge.guest.bus.byte_order import swap32
 from bluebridge.guest.bus.vfio import find_device
-from bluebridge.guest.drivers.hca.ports import link_local_gid
+from bluebridge.guest.drivers.common.gid_table import link_local_gid
+from bluebridge.guest.drivers.common.region_pages import MAX_PAGE_SHIFT, blocks_of
 from bluebridge.guest.drivers.hca.posting.wqe import INLINE_BIT, write_inline
 from bluebridge.guest.drivers.hca.queues.qp import transition
 from bluebridge.guest.drivers.hca.resources import icm
 from bluebridge.guest.drivers.hca.resources.commands import FirmwareError
-from bluebridge.guest.drivers.hca.resources.memory_regions import MAX_PAGE_SHIFT, blocks_of, key_of
+from bluebridge.guest.drivers.hca.resources.memory_regions import key_of
 from bluebridge.guest.errors import DeviceError
 from bluebridge.guest.verbs import VerbsError
 from bluebridge.guest.verbs.enums import QpState

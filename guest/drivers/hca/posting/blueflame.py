@@ -16,7 +16,7 @@ from bluebridge.device.layout.mlx4.capabilities import QUERY_DEV_CAP
 from bluebridge.device.layout.mlx4.uar import BLUEFLAME_LINE, PAGE_SIZE
 from bluebridge.device.layout.mlx4.wqe import DS_MASK
 from bluebridge.guest.bus.interface import Bus
-from bluebridge.guest.drivers.hca.resources.commands import HcaError
+from bluebridge.guest.drivers.common.health import HcaError
 from bluebridge.guest.verbs.enums import WrOpcode
 from bluebridge.guest.verbs.values import SendWr
 

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import select
 import struct
-import threading
 import time
-from abc import ABC, abstractmethod
-from collections import deque
+from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Generic, TypeVar
 
 from bluebridge.device.layout.mlx4.commands import MODIFIER_UNMAP_EQ, Opcode
 from bluebridge.device.layout.mlx4.contexts import EQ_STATE_ARMED, EQC
 from bluebridge.device.layout.mlx4.eqe import CMD_EQE, EQE_SIZE, OWNER_OFFSET, EventType
 from bluebridge.device.layout.mlx4.uar import EQ_ARM, eq_doorbell_offset
+from bluebridge.guest.drivers.common.event_queue import AsyncEvent, Event
+from bluebridge.guest.drivers.common.event_queue import EventQueue as SharedEventQueue
 from bluebridge.guest.drivers.hca.resources.adapter import Adapter
-from bluebridge.guest.verbs.interface import HEALTH_SECONDS
 from bluebridge.guest.verbs.values import CompletionQueue
 
 LOG_ENTRIES = 9
@@ -29,105 +23,40 @@ DATA_WORD = struct.Struct(">I")
 NUMBER = 0xFFFFFF
 ASYNC_VECTOR = 0
 
-Event = TypeVar("Event")
 
-
-class EventQueue(ABC, Generic[Event]):
-    """An event queue whose waiting thread drains it; there is no interrupt thread."""
+class EventQueue(SharedEventQueue[Event]):
+    """An event queue of `ENTRIES` entries at interrupt vector `vector`."""
 
     def __init__(self, adapter: Adapter, vector: int) -> None:
         self._adapter = adapter
         self._vector = vector
-        self._fd = adapter.vectors.fd(vector)
-        os.set_blocking(self._fd, False)
         self.eqn = adapter.numbers.event_queues.allocate()
         self._memory = adapter.bus.allocate(ENTRIES * EQE_SIZE)
         self._data = self._memory.view
         self._mtt = adapter.icm.allocate_mtt_contiguous(self._memory.address, len(self._data))
         self._doorbell = eq_doorbell_offset(self.eqn)
         self._consumer = 0
-        self._pending: deque[Event] = deque()
-        self._woken = 0
-        self._lock = threading.Lock()
-        self._closed = False
+        super().__init__(adapter.health, adapter.vectors.fd(vector))
         context = EQC.pack(
             state=EQ_STATE_ARMED, log_size=LOG_ENTRIES, vector=vector, mtt_addr=self._mtt.address
         )
         adapter.commands.run(Opcode.SW2HW_EQ, self.eqn, data=context)
         self._rearm()
 
-    def fileno(self) -> int:
-        """Return the eventfd that becomes readable when the device raised the vector.
+    @abstractmethod
+    def _take(self, kind: int, entry: memoryview) -> None:
+        """Turn one entry into pending events."""
 
-        Then call `get_event(0)`.
-        """
-        return self._fd
-
-    def get_event(self, timeout: float | None = None) -> Event | None:
-        """Return the next event; waits up to `timeout` seconds, with None without end.
-
-        Returns None after the time has passed, after `wake` and once the queue is closed. A wait
-        ends with `DeviceLost` within seconds when the device is gone.
-        """
-        deadline = None if timeout is None else time.monotonic() + timeout
-        while True:
-            with self._lock:
-                if not self._pending and not self._closed:
-                    self._drain()
-                if self._pending:
-                    event = self._pending.popleft()
-                    if self._pending:
-                        self._signal()  # the rest must keep the descriptor readable
-                    return event
-                if self._closed:
-                    return None
-                if self._woken:
-                    self._woken -= 1
-                    return None
-            if not self._wait(deadline):
-                return None
-
-    def wake(self) -> None:
-        """Make one waiting `get_event`, or the next one, return None."""
-        with self._lock:
-            self._woken += 1
-        self._signal()
-
-    def close(self) -> None:
-        """Take the queue back from the device; waiting threads return."""
-        with self._lock:
-            if self._closed:
-                return
-            self._closed = True
+    def _stop(self) -> None:
         self._adapter.commands.run(Opcode.HW2SW_EQ, self.eqn, 1)
-        self._signal()
+
+    def _release(self) -> None:
         self._adapter.icm.free_mtt(self._mtt)
         self._memory.free()
         self._adapter.numbers.event_queues.free(self.eqn)
         self._adapter.vectors.free(self._vector)
 
-    @abstractmethod
-    def _take(self, kind: int, entry: memoryview) -> None:
-        """Turn one entry into pending events."""
-
-    def _wait(self, deadline: float | None) -> bool:
-        poller = select.poll()
-        poller.register(self._fd, select.POLLIN)
-        while True:
-            rest = (
-                HEALTH_SECONDS
-                if deadline is None
-                else min(HEALTH_SECONDS, deadline - time.monotonic())
-            )
-            if rest <= 0:
-                return False
-            if poller.poll(rest * 1000):
-                return True
-            self._adapter.health.check()
-
-    def _drain(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            os.read(self._fd, 8)
+    def _consume(self) -> None:
         data, consumer = self._data, self._consumer
         while True:
             offset = (consumer & (ENTRIES - 1)) * EQE_SIZE
@@ -141,19 +70,6 @@ class EventQueue(ABC, Generic[Event]):
 
     def _rearm(self) -> None:
         self._adapter.bus.write32(2, self._doorbell, EQ_ARM | (self._consumer & NUMBER))
-
-    def _signal(self) -> None:
-        with contextlib.suppress(OSError):
-            os.write(self._fd, b"\1\0\0\0\0\0\0\0")
-
-
-@dataclass(slots=True, frozen=True)
-class AsyncEvent:
-    """An asynchronous event: EventType number, subtype, and the QP, CQ, SRQ or port number."""
-
-    type: int
-    subtype: int
-    number: int
 
 
 class AsyncEventQueue(EventQueue[AsyncEvent]):

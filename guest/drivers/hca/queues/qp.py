@@ -12,20 +12,15 @@ from bluebridge.device.layout.mlx4.contexts import (
 )
 from bluebridge.device.layout.net.ip import ROCE_V2
 from bluebridge.device.layout.net.roce import MTU_BYTES
+from bluebridge.guest.drivers.common.qp_attributes import attributes, own
 from bluebridge.guest.drivers.hca.posting.blueflame import BlueFlame
 from bluebridge.guest.drivers.hca.queues.cq import Cq
 from bluebridge.guest.drivers.hca.queues.work_queues import Srq, WorkQueues, log2
 from bluebridge.guest.drivers.hca.resources.adapter import Adapter
 from bluebridge.guest.errors import VerbsError
-from bluebridge.guest.verbs.enums import AccessFlags, QpState, QpType
+from bluebridge.guest.verbs.enums import QpState, QpType
 from bluebridge.guest.verbs.interface import EthernetPort
-from bluebridge.guest.verbs.values import (
-    CompletionQueue,
-    QpAttr,
-    QpInit,
-    RoceAddress,
-    SharedReceiveQueue,
-)
+from bluebridge.guest.verbs.values import QpAttr, QpInit, RoceAddress
 
 SERVICES = {
     QpType.RC: ServiceType.RC,
@@ -93,9 +88,9 @@ def mailbox(
     if opcode is Opcode.INIT2RTR_QP:
         values |= _receiver(kind, attr, _of_port(port))
     mask = 0
-    for bit, part in _optional(attr):
+    for name, part in attributes(attr):
         values |= part
-        mask |= 1 << bit
+        mask |= 1 << OptPar[name]
     if opcode is Opcode.RST2INIT_QP:
         mask = 0
     if attr.rq_psn is not None:
@@ -143,34 +138,6 @@ def _path(to: RoceAddress, port: int) -> Values:
     }
 
 
-def _optional(attr: QpAttr) -> list[tuple[OptPar, Values]]:
-    parts: list[tuple[OptPar, Values]] = []
-    if attr.access is not None:
-        flags = AccessFlags(attr.access)
-        parts += [
-            (OptPar.RRE, {"remote_read": int(bool(flags & AccessFlags.REMOTE_READ))}),
-            (OptPar.RWE, {"remote_write": int(bool(flags & AccessFlags.REMOTE_WRITE))}),
-            (OptPar.RAE, {"remote_atomic": int(bool(flags & AccessFlags.REMOTE_ATOMIC))}),
-        ]
-    simple: tuple[tuple[OptPar, str, int | None], ...] = (
-        (OptPar.QKEY, "qkey", attr.qkey),
-        (OptPar.RNR_TIMEOUT, "min_rnr_timer", attr.min_rnr_timer),
-        (OptPar.RETRY_COUNT, "retry_count", attr.retry_count),
-        (OptPar.RNR_RETRY, "rnr_retry", attr.rnr_retry),
-        (OptPar.ACK_TIMEOUT, "pri_ack_timeout", attr.timeout),
-        (OptPar.SRA_MAX, "sra_max", _log(attr.max_rd_atomic)),
-        (OptPar.RRA_MAX, "rra_max", _log(attr.max_dest_rd_atomic)),
-    )
-    parts += [(bit, {name: value}) for bit, name, value in simple if value is not None]
-    return parts
-
-
-def _log(depth: int | None) -> int | None:
-    if depth is None:
-        return None
-    return max(0, depth - 1).bit_length()
-
-
 class Qp(WorkQueues):
     """A queue pair of protection domain `pdn`, whose frames leave through `port`.
 
@@ -186,8 +153,8 @@ class Qp(WorkQueues):
         port: EthernetPort,
         blueflame: BlueFlame | None,
     ) -> None:
-        srq = _own_srq(init.srq)
-        self.send_cq, self.recv_cq = _own_cq(init.send_cq), _own_cq(init.recv_cq)
+        srq = None if init.srq is None else own(Srq, init.srq)
+        self.send_cq, self.recv_cq = own(Cq, init.send_cq), own(Cq, init.recv_cq)
         self.state = QpState.RESET
         self._adapter = adapter
         self._size(init, adapter)
@@ -257,18 +224,6 @@ class Qp(WorkQueues):
         if self.send_cq is not self.recv_cq:
             self.send_cq.discard(self.qpn)
         self._empty()
-
-
-def _own_cq(cq: CompletionQueue) -> Cq:
-    if not isinstance(cq, Cq):
-        raise VerbsError("the completion queue is not one of this device")
-    return cq
-
-
-def _own_srq(srq: SharedReceiveQueue | None) -> Srq | None:
-    if srq is not None and not isinstance(srq, Srq):
-        raise VerbsError("the shared receive queue is not one of this device")
-    return srq
 
 
 def _allocate_number(adapter: Adapter, kind: QpType, port: int) -> int:

@@ -6,13 +6,11 @@ Bring-up and tear-down follow Linux's mlx4_load_one and mlx4_unload_one (core/ma
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
-from collections.abc import Sequence
 from random import Random
-from typing import Protocol
 
 from bluebridge.device.layout.mlx4.bar0 import (
+    CATAS_OFFSET,
     HCR,
     HCR_GO,
     OWNERSHIP_OFFSET,
@@ -25,22 +23,17 @@ from bluebridge.device.layout.mlx4.commands import MAILBOX_SIZE, Opcode
 from bluebridge.device.layout.mlx4.contexts import MAP_ENTRY
 from bluebridge.device.layout.mlx4.uar import PAGE_SIZE, RESERVED_UARS
 from bluebridge.guest.bus.interface import Bus, DmaMemory
-from bluebridge.guest.drivers.hca.resources.commands import (
-    ALL_ONES,
-    FirmwareCommands,
-    HcaError,
-    HcaHealth,
-)
+from bluebridge.guest.drivers.common.health import ALL_ONES, HcaError, HcaHealth
+from bluebridge.guest.drivers.common.owners import CompletionOwner, EventOwner
+from bluebridge.guest.drivers.common.vectors import InterruptVectors
+from bluebridge.guest.drivers.hca.resources.commands import FirmwareCommands
 from bluebridge.guest.drivers.hca.resources.icm import DEFAULT, Icm, NumberSpaces, Profile
 from bluebridge.guest.errors import VerbsError
-from bluebridge.guest.verbs.values import CompletionQueue
 
 COMMAND_REVISIONS = range(2, 4)
 
 SEMAPHORE_SECONDS = 10.0
 READY_SECONDS = 2.0
-
-DEFAULT_VECTORS = 16
 
 
 class Firmware:
@@ -114,63 +107,6 @@ def _wait(
         time.sleep(0.001)
 
 
-class InterruptVectors:
-    """The eventfds of the device's vectors, and which vectors are free."""
-
-    def __init__(self, fds: Sequence[int]) -> None:
-        self._fds = fds
-        self._free = list(range(len(fds) - 1, 0, -1))
-        self._lock = threading.Lock()
-
-    def fd(self, vector: int) -> int:
-        """Return the eventfd of a vector."""
-        return self._fds[vector]
-
-    def allocate(self) -> int:
-        """Return a vector that no channel has; raises `VerbsError` when all are in use."""
-        with self._lock:
-            if not self._free:
-                raise VerbsError("no interrupt vector is left for another completion channel")
-            return self._free.pop()
-
-    def free(self, vector: int) -> None:
-        """Give a vector back; 0 is never handed out again."""
-        with self._lock:
-            if vector:
-                self._free.append(vector)
-
-
-class CompletionOwner(Protocol):
-    """The calls that a completion queue makes to the queue pair of a completion."""
-
-    @property
-    def qpn(self) -> int:
-        """The number of the queue pair."""
-
-    @property
-    def port_number(self) -> int:
-        """The number of the queue pair's port, from 1 on."""
-
-    def complete_send(self, index: int) -> int:
-        """Retire send entries up to the one with 16-bit `index`; returns its wr_id."""
-
-    def complete_recv(self, index: int) -> int:
-        """Retire the oldest receive entry, or SRQ entry `index`; returns its wr_id."""
-
-    def return_receive(self, index: int) -> None:
-        """Give SRQ entry `index` back, whose completion nobody will read."""
-
-    def destroy(self) -> None:
-        """Reset the queue pair and free its resources."""
-
-
-class EventOwner(CompletionQueue, Protocol):
-    """The calls that a completion channel makes to the completion queue of an event."""
-
-    def notified(self) -> None:
-        """Count an event: the next arming carries the next sequence number."""
-
-
 class Adapter:
     """The common parts of one device, with which queues, regions and ports are made.
 
@@ -186,7 +122,7 @@ class Adapter:
         self.uar = RESERVED_UARS
         self.queue_pairs: dict[int, CompletionOwner] = {}
         self.completion_queues: dict[int, EventOwner] = {}
-        self.health = HcaHealth(bus, name)
+        self.health = HcaHealth(bus, name, 0, CATAS_OFFSET)
         reset_device(bus, self.health)
         self.commands = FirmwareCommands(bus, self.health)
         self.firmware = Firmware(bus, self.commands, self.health)

@@ -1,16 +1,11 @@
-"""Firmware commands through the host command register, and the check that the device is present.
-
-Linux `core/cmd.c`, `core/catas.c: poll_catas`, which treats a register that reads as all ones as a
-catastrophe, too: a device that is gone (surprise removal, or the end of the process that emulates
-it) reads so. It is looked at every second, so that every wait ends.
-"""
+"""Firmware commands through the host command register (Linux `core/cmd.c`)."""
 
 from __future__ import annotations
 
 import threading
 import time
 
-from bluebridge.device.layout.mlx4.bar0 import CATAS_OFFSET, HCR, HCR_EVENT, HCR_GO, HCR_TOGGLE
+from bluebridge.device.layout.mlx4.bar0 import HCR, HCR_EVENT, HCR_GO, HCR_TOGGLE
 from bluebridge.device.layout.mlx4.commands import (
     MAILBOX_SIZE,
     MODIFIER_UNMAP_EQ,
@@ -19,10 +14,8 @@ from bluebridge.device.layout.mlx4.commands import (
     name_of,
 )
 from bluebridge.guest.bus.interface import Bus
+from bluebridge.guest.drivers.common.health import ALL_ONES, HcaError, HcaHealth
 from bluebridge.guest.errors import DeviceLost, VerbsError
-from bluebridge.guest.verbs.interface import HEALTH_SECONDS
-
-ALL_ONES = 0xFFFFFFFF
 
 TIMEOUT_SECONDS = 60.0
 POLL_TOKEN = 0xFFFF
@@ -47,10 +40,6 @@ _TEAR_DOWN = frozenset(
 _OUT_HI, _OUT_LO, _CONTROL = HCR.at("out_param_hi"), HCR.at("out_param_lo"), HCR.at("control")
 
 
-class HcaError(VerbsError):
-    """The device does not answer as a working ConnectX-3 does."""
-
-
 class FirmwareError(VerbsError):
     """A firmware command came back with a status other than OK."""
 
@@ -62,53 +51,6 @@ class FirmwareError(VerbsError):
         super().__init__(f"command {name_of(opcode)} failed: status {status:#04x} ({text})")
         self.opcode = opcode
         self.status = status
-
-
-class HcaHealth:
-    """The state of one device; `check` may be called from any thread."""
-
-    def __init__(self, bus: Bus, name: str) -> None:
-        self._bus = bus
-        self._name = name
-        self._where = (0, CATAS_OFFSET)
-        self._due = 0.0
-        self._reason = ""
-
-    @property
-    def lost(self) -> bool:
-        """True once the device was found absent or broken, until it is opened anew."""
-        return bool(self._reason)
-
-    def watch(self, bar: int, offset: int) -> None:
-        """Check the catastrophic error buffer at `offset` of BAR `bar` from now on (QUERY_FW)."""
-        self._where = (bar, offset)
-
-    def check(self) -> None:
-        """Raise `DeviceLost` if the device is lost.
-
-        It reads one register, at most twice every `HEALTH_SECONDS`.
-        """
-        now = time.monotonic()
-        if not self._reason:
-            if now < self._due:
-                return
-            self._due = now + HEALTH_SECONDS / 2
-            word = self._bus.read32(*self._where)
-            if not word:
-                return
-            if word != ALL_ONES:
-                self._reason = f"the device reports the internal error {word:#010x}"
-        raise self.loss()
-
-    def loss(self) -> DeviceLost:
-        """Return the error for a lost device, to raise or to report.
-
-        A caller that has read all ones where no register can hold them calls it directly.
-        """
-        if not self._reason:
-            self._reason = "the device is gone (reads return all ones)"
-            self._bus.abandon()
-        return DeviceLost(f"{self._name}: {self._reason}")
 
 
 class FirmwareCommands:

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.device.layout.mlx4.contexts import MPT, MPT_STATUS_FREE, MPT_STATUS_SOFTWARE
+from bluebridge.guest.drivers.common.region_pages import pages_of, rights
 from bluebridge.guest.drivers.hca.resources.adapter import Adapter
 from bluebridge.guest.drivers.hca.resources.icm import MttRange
 from bluebridge.guest.errors import VerbsError
 from bluebridge.guest.verbs.enums import AccessFlags
 
 MAX_FAST_REG_PAGES = 511
-MAX_PAGE_SHIFT = 21  # of regions over contiguous memory: a hugepage
 WHOLE_MEMORY = (1 << 64) - 1
 
 
@@ -22,22 +22,6 @@ def key_of(index: int) -> int:
     core/mr.c: hw_index_to_key.
     """
     return (index << 8 | index >> 24) & 0xFFFFFFFF
-
-
-def rights(access: AccessFlags | int) -> dict[str, int]:
-    """Return the MPT bits for access flags."""
-    flags = AccessFlags(access)
-    if flags & (AccessFlags.REMOTE_WRITE | AccessFlags.REMOTE_ATOMIC) and not (
-        flags & AccessFlags.LOCAL_WRITE
-    ):
-        raise VerbsError("remote write or atomic access needs local write access too")
-    return {
-        "local_read": 1,
-        "local_write": int(bool(flags & AccessFlags.LOCAL_WRITE)),
-        "remote_read": int(bool(flags & AccessFlags.REMOTE_READ)),
-        "remote_write": int(bool(flags & AccessFlags.REMOTE_WRITE)),
-        "remote_atomic": int(bool(flags & AccessFlags.REMOTE_ATOMIC)),
-    }
 
 
 class _Region:
@@ -104,18 +88,7 @@ class Mr(_Region):
     ) -> None:
         self.iova = iova
         self.length = length
-        if isinstance(memory, int):
-            pages, page_shift = blocks_of(memory, length, iova)
-        else:
-            pages = list(memory)
-        size = 1 << page_shift
-        needed = -(-((iova & (size - 1)) + length) // size)
-        if length < 1 or iova < 0 or iova + length > 1 << 64:
-            raise VerbsError(f"a region of {length} bytes at {iova:#x} is not possible")
-        if len(pages) != needed:
-            raise VerbsError(f"{len(pages)} pages given, the region has {needed}")
-        if any(page & (size - 1) for page in pages):
-            raise VerbsError(f"a page does not start at a multiple of {size}")
+        pages, page_shift = pages_of(memory, length, iova, page_shift)
         bits = rights(access)
         mtt = adapter.icm.allocate_mtt(pages)
         entry = {
@@ -171,17 +144,3 @@ class FastRegMr(_Region):
         if self._alive:
             super().close()
             self.page_list.free()
-
-
-def blocks_of(address: int, length: int, iova: int) -> tuple[list[int], int]:
-    """Return the largest blocks with the same offset in `address` and `iova`, and their shift.
-
-    Blocks may begin before the region and end after it: start and length bound the access.
-    """
-    difference = (address ^ iova) & ((1 << MAX_PAGE_SHIFT) - 1)
-    shift = MAX_PAGE_SHIFT if not difference else (difference & -difference).bit_length() - 1
-    if shift < 12:
-        raise VerbsError(f"IOVA {iova:#x} and address {address:#x} differ in their page offset")
-    size = 1 << shift
-    first = address & -size
-    return list(range(first, address + length, size)), shift

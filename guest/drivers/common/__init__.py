@@ -1,0 +1,1 @@
+"""What the user-space drivers of all adapters have in common."""

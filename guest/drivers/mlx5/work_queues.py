@@ -1,0 +1,294 @@
+"""Queues of work requests in memory: sends, receives, shared receives (ib/wr.c, ib/srq.c)."""
+
+from __future__ import annotations
+
+import struct
+import threading
+from collections.abc import Sequence
+from typing import Final
+
+from bluebridge.device.layout.mlx5.commands import Opcode
+from bluebridge.device.layout.mlx5.contexts import RMPC, WQ, WQ_OFFSET
+from bluebridge.device.layout.mlx5.init_segment import SEND_DOORBELL, UAR_BYTES
+from bluebridge.device.layout.mlx5.objects import CONTEXT, MODIFY_QUEUE
+from bluebridge.device.layout.mlx5.queue_pairs import RMP_LIMIT, RMP_READY
+from bluebridge.device.layout.mlx5.wqe import BLOCK_BYTES, CQE_REQUEST
+from bluebridge.guest.bus.byte_order import swap32
+from bluebridge.guest.drivers.mlx5.adapter import PAGE, Adapter, page_list
+from bluebridge.guest.drivers.mlx5.wqe import (
+    KEY_CHANGE_BYTES,
+    OPERATIONS,
+    OVERHEAD,
+    write_entry,
+    write_receive,
+)
+from bluebridge.guest.errors import VerbsError
+from bluebridge.guest.verbs.enums import QpType, WcOpcode
+from bluebridge.guest.verbs.transitions import StateChanges
+from bluebridge.guest.verbs.values import QpInit, RecvWr, SendWr
+
+NEXT: Final = struct.Struct(">2xH12x")
+_COUNTER: Final = 0xFFFF
+_LONGEST: Final = 1024
+"""Bytes of the longest entry (`max_wqe_sz_sq`)."""
+
+
+def log2(value: int) -> int:
+    """Return the exponent of the smallest power of two that is not below `value`."""
+    return max(0, value - 1).bit_length()
+
+
+def wq_context(values: dict[str, int], head: bytes | bytearray) -> bytes:
+    """Return the context of an SQ, RQ or RMP: its own fields in `head`, then the work queue."""
+    return bytes(head)[:WQ_OFFSET] + bytes(WQ.pack(dict(values)))
+
+
+class Srq:
+    """A queue of receive requests that several queue pairs take from: an RMP.
+
+    Free entries form a list linked through the entries themselves; one entry stays unused, as in
+    Linux, so that head and tail of that list never meet.
+    """
+
+    def __init__(self, adapter: Adapter, pdn: int, max_wr: int, max_sge: int) -> None:
+        self._adapter = adapter
+        self._log = max_wr.bit_length()
+        self.shift = (max(32, 16 + 16 * max_sge) - 1).bit_length()
+        too_long = self._log > adapter.capability("log_max_srq_size")
+        if max_wr < 1 or max_sge < 1 or too_long or self.shift > 11:
+            raise VerbsError(f"an SRQ of {max_wr} requests of {max_sge} pieces is not possible")
+        self._max_sge = (1 << self.shift) // 16 - 1
+        count = 1 << self._log
+        self._memory = adapter.bus.allocate(max(PAGE, count << self.shift))
+        self.data = self._memory.view
+        self._record = adapter.bus.allocate(8, 8)
+        self.record_word = self._record.view.cast("I")
+        for index in range(count):
+            NEXT.pack_into(self.data, index << self.shift, (index + 1) & (count - 1))
+        self._head, self._tail = 0, count - 1
+        self._posted = 0
+        self._wr_ids = [0] * count
+        self._lock = threading.Lock()
+        self._work = {
+            "pd": pdn, "doorbell_record": self._record.address, "log_stride": self.shift,
+            "log_size": self._log,
+        }  # fmt: skip
+        context = wq_context(self._work, RMPC.pack(state=RMP_READY))
+        pages = page_list(self._memory.address, len(self.data))
+        self.srqn = adapter.commands.make(Opcode.CREATE_RMP, bytes(CONTEXT) + context + pages)
+
+    def post_recv(self, wrs: RecvWr | Sequence[RecvWr]) -> None:
+        """Post receive requests; raises `VerbsError` at the first that does not fit."""
+        requests = (wrs,) if isinstance(wrs, RecvWr) else wrs
+        with self._lock:
+            try:
+                for wr in requests:
+                    self._post(wr)
+            finally:
+                self.record_word[0] = swap32(self._posted & _COUNTER)
+
+    def arm_limit(self, limit: int) -> None:
+        """Ask for one SRQ_LIMIT event when fewer than `limit` requests are left."""
+        head = MODIFY_QUEUE.pack(state=RMP_READY, number=self.srqn, fields=RMP_LIMIT)
+        context = wq_context({**self._work, "limit": limit}, RMPC.pack(state=RMP_READY))
+        self._adapter.commands.run(Opcode.MODIFY_RMP, bytes(head) + context)
+
+    def complete(self, index: int) -> int:
+        """Take entry `index` back after its completion; returns its wr_id."""
+        with self._lock:
+            NEXT.pack_into(self.data, self._tail << self.shift, index)
+            self._tail = index
+            return self._wr_ids[index]
+
+    def destroy(self) -> None:
+        """Take the queue back from the device; its queue pairs must be gone."""
+        self._adapter.commands.run(Opcode.DESTROY_RMP, number=self.srqn)
+        self.record_word.release()
+        self._record.free()
+        self._memory.free()
+
+    def _post(self, wr: RecvWr) -> None:
+        if len(wr.sg_list) > self._max_sge:
+            raise VerbsError(f"{len(wr.sg_list)} pieces, the queue takes {self._max_sge}")
+        if self._head == self._tail:
+            raise VerbsError("the shared receive queue is full")
+        offset = self._head << self.shift
+        self._wr_ids[self._head] = wr.wr_id
+        (self._head,) = NEXT.unpack_from(self.data, offset)
+        write_receive(self.data, offset + 16, wr, self._max_sge)
+        self._posted += 1
+
+
+class WorkQueues(StateChanges):
+    """Sends and receives of a queue pair in one buffer, receives first; `srq` may replace them.
+
+    `send_number` is that of the queue pair or SQ, which doorbells and entries carry.
+    """
+
+    def __init__(self, adapter: Adapter, init: QpInit, srq: Srq | None) -> None:
+        self.type = init.type
+        self.srq = srq
+        self.send_number = 0
+        self._operations = OPERATIONS[init.type]
+        self._always = CQE_REQUEST if init.signal_all else 0
+        self._lock = threading.Lock()
+        self._recv_lock = threading.Lock()
+        self._size(init, adapter)
+        self._memory = adapter.bus.allocate(-(-(self._sends_at + self._sends) // PAGE) * PAGE)
+        self._data = self._memory.view
+        self._record = adapter.bus.allocate(8, 8)
+        self._record_words = self._record.view.cast("I")
+        self._ring = adapter.bus.write64
+        self._doorbell = adapter.uar * UAR_BYTES + SEND_DOORBELL
+        self._entry = bytearray(_LONGEST + BLOCK_BYTES)
+        self._block = self._last = 0
+        self._sq_head = self._sq_tail = self._rq_head = self._rq_tail = 0
+        self._sent: list[tuple[int, int, WcOpcode]] = []
+        self._rq_ids: list[int] = []
+        self._empty()
+
+    def post_send(self, wrs: SendWr | Sequence[SendWr]) -> None:
+        """Post one request or a chain, with one doorbell.
+
+        Raises `VerbsError` at the first request that does not fit; those before it are posted.
+        """
+        requests = (wrs,) if isinstance(wrs, SendWr) else wrs
+        with self._lock:
+            first = self._block
+            try:
+                for wr in requests:
+                    self._post_one(wr)
+            finally:
+                if self._block != first:
+                    self._record_words[1] = swap32(self._block & _COUNTER)
+                    self._ring(0, self._doorbell, self._last)
+
+    def post_recv(self, wrs: RecvWr | Sequence[RecvWr]) -> None:
+        """Post one receive request or several; raises `VerbsError` like `post_send`."""
+        requests = (wrs,) if isinstance(wrs, RecvWr) else wrs
+        if not self._rq_count:
+            raise VerbsError("this queue pair has no receive queue of its own")
+        with self._recv_lock:
+            try:
+                for wr in requests:
+                    self._receive_one(wr)
+            finally:
+                self._record_words[0] = swap32(self._rq_head & _COUNTER)
+
+    def opcode_of(self, index: int) -> WcOpcode:
+        """Return the operation of the send entry that begins at block `index`."""
+        return self._sent[index & self._sq_mask][2]
+
+    def complete_send(self, index: int) -> int:
+        """Retire send entries up to the one at 16-bit block `index`; returns its wr_id."""
+        wr_id, number, _ = self._sent[index & self._sq_mask]
+        self._sq_tail = number + 1
+        return wr_id
+
+    def complete_recv(self, index: int) -> int:
+        """Retire the oldest receive entry, or SRQ entry `index`; returns its wr_id."""
+        if self.srq is not None:
+            return self.srq.complete(index)
+        tail = self._rq_tail
+        self._rq_tail = tail + 1
+        return self._rq_ids[tail & (self._rq_count - 1)]
+
+    def return_receive(self, index: int) -> None:
+        """Give SRQ entry `index` back, whose completion nobody will read."""
+        if self.srq is not None:
+            self.srq.complete(index)
+
+    def _size(self, init: QpInit, adapter: Adapter) -> None:
+        """Set where the queues lie in their memory; `VerbsError` when the device cannot have them.
+
+        The send queue has room for as many entries as were asked for, each of the largest size.
+        """
+        most = 1 << adapter.capability("log_max_qp_size")
+        if not 1 <= init.max_send_wr <= most or init.max_recv_wr > most:
+            raise VerbsError(f"queues hold 1 to {most} requests")
+        inline = (4 + init.max_inline + 15) & ~15 if init.max_inline else 0
+        size = OVERHEAD[init.type] + max(16 * max(1, init.max_send_sge), inline)
+        if init.type in (QpType.RC, QpType.UC):
+            size = max(size, KEY_CHANGE_BYTES)
+        longest = min(_LONGEST, adapter.capability("max_wqe_sz_sq"))
+        if size > longest or init.max_recv_sge * 16 > adapter.capability("max_wqe_sz_rq"):
+            raise VerbsError("too many pieces or inline bytes for one queue entry")
+        blocks = -(-size // BLOCK_BYTES)
+        self._sq_count = 1 << log2(init.max_send_wr)
+        self.log_sends = log2(self._sq_count * blocks)
+        if 1 << self.log_sends > most:
+            raise VerbsError(f"send queues have at most {most} blocks of {BLOCK_BYTES} bytes")
+        self._sends = BLOCK_BYTES << self.log_sends
+        self._sq_mask = (1 << self.log_sends) - 1
+        self._room = blocks * BLOCK_BYTES - OVERHEAD[init.type]
+        has_receives = init.srq is None and init.max_recv_wr > 0
+        self.receive_shift = max(4, log2(16 * max(1, init.max_recv_sge)))
+        # An SQ of its own begins at a page.
+        least = (PAGE if init.type is QpType.RAW_ETH else BLOCK_BYTES) >> self.receive_shift
+        self._rq_count = 1 << log2(max(init.max_recv_wr, least)) if has_receives else 0
+        self._most_receives = 1 << log2(init.max_recv_wr)
+        self._sends_at = self._rq_count << self.receive_shift
+        self._max_recv_sge = (1 << self.receive_shift) // 16
+
+    def _pages(self, start: int, length: int) -> bytes:
+        """Return the list of pages of a part of the buffer, which begins at a page."""
+        return page_list(self._memory.address + start, -(-length // PAGE) * PAGE)
+
+    def _empty(self) -> None:
+        """Empty both queues, as they must be on leaving RESET."""
+        self._block = self._last = 0
+        self._sq_head = self._sq_tail = 0
+        self._rq_head = self._rq_tail = 0
+        self._sent = [(0, 0, WcOpcode.SEND)] * (1 << self.log_sends)
+        self._rq_ids = [0] * max(1, self._rq_count)
+        self._record_words[0] = self._record_words[1] = 0
+
+    def _free_memory(self) -> None:
+        """Free the queues' memory; the device must not know the queue pair any more."""
+        self._record_words.release()
+        self._record.free()
+        self._memory.free()
+
+    def _post_one(self, wr: SendWr) -> None:
+        head = self._sq_head
+        if head - self._sq_tail >= self._sq_count:
+            raise VerbsError(f"the send queue of {self._sq_count} entries is full")
+        operation = self._operations.get(wr.opcode)
+        if operation is None:
+            raise VerbsError(f"{wr.opcode!r} is not possible on {self.type.name} queue pairs")
+        self._check(wr)
+        entry, block = self._entry, self._block
+        end = write_entry(wr, operation, entry, block, self.send_number, self._always)
+        self._store(entry, block & self._sq_mask, end)
+        self._sent[block & self._sq_mask] = (wr.wr_id, head, operation.done)
+        self._last = int.from_bytes(entry[:8], "big")
+        self._block = block + -(-end // BLOCK_BYTES)
+        self._sq_head = head + 1
+
+    def _store(self, entry: bytearray, slot: int, end: int) -> None:
+        """Copy an entry into the ring, at whose end it may go on at the beginning."""
+        at, first = self._sends_at, slot * BLOCK_BYTES
+        before = min(end, self._sends - first)
+        self._data[at + first : at + first + before] = entry[:before]
+        if before < end:
+            self._data[at : at + end - before] = entry[before:end]
+
+    def _check(self, wr: SendWr) -> None:
+        """Raise `VerbsError` for a request too large for an entry, before any byte is written."""
+        payload = wr.inline_data
+        if payload is None:
+            if 16 * len(wr.sg_list) > self._room:
+                raise VerbsError(f"{len(wr.sg_list)} pieces do not fit into a send entry")
+        elif 4 + len(payload) > self._room:
+            raise VerbsError(f"{len(payload)} inline bytes do not fit into a send entry")
+
+    def _receive_one(self, wr: RecvWr) -> None:
+        head = self._rq_head
+        if head - self._rq_tail >= self._most_receives:
+            raise VerbsError(f"the receive queue of {self._most_receives} entries is full")
+        if len(wr.sg_list) > self._max_recv_sge:
+            raise VerbsError(f"{len(wr.sg_list)} pieces, the queue takes {self._max_recv_sge}")
+        slot = head & (self._rq_count - 1)
+        write_receive(self._data, slot << self.receive_shift, wr, self._max_recv_sge)
+        self._rq_ids[slot] = wr.wr_id
+        self._rq_head = head + 1
