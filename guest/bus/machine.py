@@ -17,7 +17,6 @@ from bluebridge.guest.bus.interface import Bus, Function
 
 MODULE = "BLUEBRIDGE_MACHINE"
 """The variable that names a module; its `machine()` returns the `Machine` of the program."""
-HCA_BARS = (0, 2)
 Driver = TypeVar("Driver")
 
 
@@ -66,10 +65,11 @@ def find_hca() -> str:
     return _machine().find(ADAPTER_IDS)
 
 
-def open_bus(address: str = "", bars: Sequence[int] = HCA_BARS) -> PciFunction:
+def open_bus(address: str = "", bars: Sequence[int] = ()) -> PciFunction:
     """Take over the function at a PCI address, by default this machine's first HCA.
 
-    Raises `DeviceError`, which says what is missing, and `OSError`.
+    Without `bars` it has all of its BARs. Raises `DeviceError`, which says what is missing, and
+    `OSError`.
     """
     return _machine().open(address or find_hca(), bars)
 

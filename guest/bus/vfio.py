@@ -29,6 +29,7 @@ from bluebridge.guest.bus.dma_memory import (
 from bluebridge.guest.bus.interface import DmaMemory, load_bytes, store_bytes
 from bluebridge.guest.errors import DeviceError
 
+_BARS = 6
 GROW_PAGES = 8  # hugepages taken at a time
 
 
@@ -101,13 +102,13 @@ class _Region:
 
 
 class VfioBus:
-    """The PCI function at `address` (default: the first ConnectX-3 on vfio-pci) with its `bars`.
+    """The PCI function at `address` (default: the first adapter on vfio-pci) with its `bars`.
 
     Implements `Bus` and `Function` of `guest.bus.interface`. Register accesses are single
     stores and loads; for big-endian ones the value is swapped beforehand.
     """
 
-    def __init__(self, address: str | None = None, bars: Sequence[int] = (0, 2)) -> None:
+    def __init__(self, address: str | None = None, bars: Sequence[int] = ()) -> None:
         self.address = find_device() if address is None else address
         self._functions = Path("/sys/bus/pci/devices", self.address)
         self._fds: list[int] = []
@@ -118,7 +119,7 @@ class VfioBus:
         self._lock = threading.Lock()
         try:
             self._device = self._open()
-            for bar in bars:
+            for bar in bars or self._bars():
                 self._regions[bar] = self._map(bar)
             self._enable_master()
         except BaseException:
@@ -278,6 +279,10 @@ class VfioBus:
             return _Region(self._device, size, offset, None)
         mapped = mmap.mmap(self._device, size, mmap.MAP_SHARED, offset=offset)
         return _Region(self._device, size, offset, mapped)
+
+    def _bars(self) -> list[int]:
+        """Return the BARs that the function has; the upper half of one has no size."""
+        return [bar for bar in range(_BARS) if self._region_info(bar)[1]]
 
     def _region_info(self, index: int) -> tuple[int, int, int]:
         data = bytearray(abi.REGION_INFO_FORM.pack(abi.REGION_INFO_FORM.size, 0, index, 0, 0, 0))

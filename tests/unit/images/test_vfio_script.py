@@ -7,11 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from bluebridge.device.layout.pci import HCA_IDS
+from bluebridge.device.layout.pci import ADAPTER_IDS
 from bluebridge.images.recipes import guest
 
 SCRIPT = Path(guest.__file__).parents[1] / "guest" / "bluebridge-vfio"
-NONE = "bluebridge-vfio: there is no ConnectX-3: name the PCI address of another function\n"
+NONE = (
+    "bluebridge-vfio: there is no ConnectX-3 or ConnectX-5: name the PCI address of another "
+    "function\n"
+)
 
 
 def add_function(root: Path, address: str, vendor: int, device: int) -> Path:
@@ -58,7 +61,7 @@ def test_without_an_adapter_it_says_so_when_asked_for_one(root: Path) -> None:
     assert run(root, "--any") == (0, "")
 
 
-@pytest.mark.parametrize("device", [device for _, device in HCA_IDS])
+@pytest.mark.parametrize("device", [device for _, device in ADAPTER_IDS])
 @pytest.mark.parametrize("arguments", [(), ("--any",)])
 def test_every_identity_of_the_adapter_is_taken(
     root: Path, device: int, arguments: tuple[str, ...]
