@@ -1,4 +1,4 @@
-"""The ConnectX-5 keeps the contract of verbs, over the real server."""
+"""The ConnectX-5 keeps the contract of verbs, and what runs on verbs runs on it."""
 
 from __future__ import annotations
 
@@ -8,10 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from bluebridge.guest.protocols.rtrs.transport.interfaces import Interfaces
 from bluebridge.guest.providers import open_device
 from bluebridge.host_tools.vfio_user.bus import SocketBus
 from tests.models.server import devices as serving_devices
 from tests.models.verbs.contract import Devices, VerbsContract
+from tests.models.verbs.krping_contract import CLIENT_IP, SERVER_IP, KrpingContract, Side
+from tests.models.verbs.rtrs_contract import CLIENT, SERVER, RtrsContract
+from tests.wire.krping_pair import opened
+from tests.wire.test_rtrs import hca_interfaces
 
 
 @pytest.fixture(scope="module")
@@ -32,3 +37,26 @@ class TestConnectX5(VerbsContract):
             buses = [stack.enter_context(closing(SocketBus(folder / name))) for name in "ab"]
             a, b = (stack.enter_context(open_device(bus)) for bus in buses)
             yield a, (b if request.param == "two adapters" else a)
+
+
+class TestKrping(KrpingContract):
+    """krping between two ConnectX-5."""
+
+    device_name = "mlx5_0"
+
+    @pytest.fixture
+    def sides(self, folder: Path) -> Iterator[tuple[Side, Side]]:
+        """The server's side and the client's."""
+        with opened(folder / "a", SERVER_IP) as a, opened(folder / "b", CLIENT_IP) as b:
+            yield a, b
+
+
+class TestRtrs(RtrsContract):
+    """RTRS between two ConnectX-5."""
+
+    @pytest.fixture
+    def ends(self, folder: Path) -> Iterator[tuple[Interfaces, Interfaces]]:
+        """The server's interfaces and the client's."""
+        with ExitStack() as stack:
+            server = hca_interfaces(stack, {SERVER: folder / "a"})
+            yield server, hca_interfaces(stack, {CLIENT: folder / "b"})

@@ -30,6 +30,11 @@ def test_a_function_that_is_gone() -> None:
         open_device(stranger(0xFFFF, 0xFFFF))
 
 
+def test_a_connectx5_without_blueflame() -> None:
+    with pytest.raises(DeviceError, match="does not use BlueFlame: leave it off"):
+        open_device(stranger(0x15B3, 0x1017), blueflame="on")
+
+
 def test_words() -> None:
     assert USES == ("off", "on", "wrong-page", "old-size") == tuple(BLUEFLAME_USES)
     assert [use_of(word) for word in USES] == [
