@@ -176,9 +176,6 @@ def test_what_a_driver_needs_is_offered(driver: Mlx5Driver) -> None:
     general = group(driver, CapGroup.GENERAL)
     for name in ("xrc", "rc", "ud", "uc", "eth_net_offloads", "nic_flow_table", "vport_counters"):
         assert caps.GENERAL.get(general, name) == 1, name
-    # core/en_ethtool.c: mlx5e_ethtool_set_coalesce wants both.
-    assert caps.GENERAL.get(general, "cq_moderation") == 1
-    assert caps.GENERAL.get(general, "cq_period_mode_modify") == 1
     assert caps.GENERAL.get(general, "log_max_cq_size") >= 16  # ib/cq.c: mlx5_ib_create_cq
     assert caps.GENERAL.get(general, "num_ports") == 1
     table = group(driver, CapGroup.FLOW_TABLE)

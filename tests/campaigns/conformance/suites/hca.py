@@ -159,10 +159,6 @@ def _network() -> list[Program]:
 _SETTINGS = {
     "ethtool -G": ("ethtool -G {netdev} rx 256 tx 512; ethtool -g {netdev}", "(?s)RX:.*256.*512"),
     "ethtool -L": ("ethtool -L {netdev} combined 1; ethtool -l {netdev}", r"Combined:\s+1\n"),
-    "ethtool -C": (
-        "ethtool -C {netdev} adaptive-rx off rx-usecs 32 rx-frames 16; ethtool -c {netdev}",
-        r"(?s)rx-usecs:\s+32\nrx-frames:\s+16\n",
-    ),
     "ethtool -A": ("ethtool -A {netdev} rx off tx off; ethtool -a {netdev}", r"RX:\s+off"),
     "ethtool -K": (
         "ethtool -K {netdev} tso off gro off rxvlan off; ethtool -k {netdev}",
@@ -179,7 +175,7 @@ _SETTINGS = {
 }
 _USUAL = (
     "ethtool -G {netdev} rx 1024 tx 1024; ethtool -L {netdev} combined 6; "
-    "ethtool -C {netdev} adaptive-rx on; ethtool -A {netdev} rx on tx on; "
+    "ethtool -A {netdev} rx on tx on; "
     "ethtool -K {netdev} tso on gro on rxvlan on; ethtool -X {netdev} default; "
     "ethtool -s {netdev} autoneg on"
 )
