@@ -21,7 +21,7 @@ IN_WORDS: Final = (
     "input", "inv_rkey", "iova", "key", "len", "length", "lkey", "max_io_size", "metadata", "mss",
     "output", "part", "path", "payload", "pgshift", "pieces", "psn", "qkey", "qpn", "queue_depth",
     "raddr", "receive", "recon", "rkey", "rqn", "sector", "sectors", "sequence", "session", "sge",
-    "sqn", "srqn", "tid", "timer", "user", "vendor_err", "version", "vlan", "wqe",
+    "sqn", "srqn", "swap_add", "tid", "timer", "user", "vendor_err", "version", "vlan", "wqe",
 )  # fmt: skip
 """The fields that decoders write into lines by a name of their own, not by a table's."""
 _TABLES: Final = (

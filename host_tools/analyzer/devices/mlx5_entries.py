@@ -110,7 +110,7 @@ def message_words(event: Event) -> str:
             words.append(f"srqn={table.get(data, 'srqn', place):#x}")
         elif table is wqe.REMOTE:
             address, key = table.get(data, "va", place), table.get(data, "rkey", place)
-            words.append(f"remote={address:#x} rkey={key:#x}")
+            words.append(f"raddr={address:#x} rkey={key:#x}")
         elif table is wqe.ATOMIC:
             words.append(f"swap_add={table.get(data, 'swap_add', place):#x}")
             words.append(f"compare={table.get(data, 'compare', place):#x}")

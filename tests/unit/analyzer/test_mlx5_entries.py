@@ -68,9 +68,9 @@ def test_entries_of_queue_pairs_and_of_shared_receives() -> None:
     qpn, key = one.number, a.key
     assert told(a, What.SQ_WQE) == [
         f"WQE qpn={qpn:#x} SEND_IMM signaled immediate=0x77 index=0 sge={place:#x}+8 lkey={key:#x}",
-        f"WQE qpn={qpn:#x} ATOMIC_CS signaled index=1 remote=0x2000 rkey=0x5500 swap_add=0x1 "
+        f"WQE qpn={qpn:#x} ATOMIC_CS signaled index=1 raddr=0x2000 rkey=0x5500 swap_add=0x1 "
         f"compare=0x2 sge={place:#x}+8 lkey={key:#x}",
-        f"WQE qpn={target.number:#x} RDMA_WRITE signaled index=0 srqn=0x105 remote=0x3000 "
+        f"WQE qpn={target.number:#x} RDMA_WRITE signaled index=0 srqn=0x105 raddr=0x3000 "
         f"rkey=0x66 sge={place:#x}+8 lkey={key:#x}",
     ]
     assert told(b, What.SRQ_WQE) == [

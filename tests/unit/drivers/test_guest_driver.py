@@ -177,6 +177,7 @@ def test_device_of_another_driver(tmp_path: Path, driver: str | None, text: str)
 
 def test_no_device(tmp_path: Path) -> None:
     with pytest.raises(
-        DeviceError, match="there is no PCI device 15b3:1003 or 15b3:1007 or 15b3:673c in"
+        DeviceError,
+        match="there is no PCI device 15b3:1003 or 15b3:1007 or 15b3:673c or 15b3:1017 in",
     ):
         find_device(str(tmp_path))
