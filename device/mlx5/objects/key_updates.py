@@ -13,7 +13,7 @@ from bluebridge.device.layout.buslog import What
 from bluebridge.device.layout.mlx5.contexts import MKC
 from bluebridge.device.layout.mlx5.wqe import CTRL, INLINE, UMR, KeyMask, UmrFlag
 from bluebridge.device.mlx5.rings.message_requests import DATA_SEGMENT, read_flags
-from bluebridge.device.rdma.memory.region import AccessError, MemoryRegion, Rights
+from bluebridge.device.rdma.memory.region import AccessError, MemoryRegion, Rights, pages_of
 from bluebridge.device.rdma.memory.regions import Entries, Field, MemoryRegions, Values
 from bluebridge.device.rdma.memory.scatter_gather import LocalMemory, Sge
 from bluebridge.device.rdma.vocabulary import UPDATE
@@ -24,6 +24,8 @@ ENTRY_BYTES: Final = 8
 PER_OCTOWORD: Final = OCTOWORD // ENTRY_BYTES
 PADDING: Final = 8
 """Entries that a list may have more than its key: drivers fill up blocks of 64 bytes."""
+MOST_KEPT = 1 << 20
+"""Most entries of all lists whose end has not come: 40 MB of the server's memory."""
 LOW_BYTE: Final = 0xFF
 PRESENT: Final = 3
 """Bits of an entry of a list (ib/mlx5_ib.h: MLX5_IB_MTT_READ, MLX5_IB_MTT_WRITE)."""
@@ -72,49 +74,58 @@ class KeyUpdater:
         self._regions = regions
         self._lists: dict[int, list[int]] = {}
         """Beginnings of lists for keys that are not usable yet, by index."""
+        self._kept = 0  # entries of all of them
 
     def reset(self) -> None:
         """Forget what has come of lists."""
         self._lists.clear()
+        self._kept = 0
 
     def forget(self, index: int) -> None:
-        """Forget what has come of a list for a key that is destroyed."""
-        self._lists.pop(index, None)
+        """Forget what has come of a list for a key."""
+        self._kept -= len(self._lists.pop(index, ()))
 
-    def apply(self, change: Change, memory: LocalMemory, pd: int | None) -> None:
+    def apply(self, change: Change, memory: LocalMemory, pd: int | None) -> int:
         """Carry a change out; raises `AccessError` and `DmaError`, and has changed nothing then.
 
         `memory` is that of the queue pair, `pd` its domain, in which the key must be; None for
-        one that may change keys of all domains.
+        one that may change keys of all domains. Returns how many entries of lists it took.
         """
-        region = self._regions.find(change.key)
-        if region is None:
-            raise AccessError(f"key {change.key:#x} is not there")
+        must_be_free = bool(change.flags & UmrFlag.MUST_BE_FREE)
+        region = self._regions.changeable(change.key, pd, must_be_free)
         if change.flags & UmrFlag.MUST_NOT_BE_FREE and region.free:
             raise AccessError(f"key {change.key:#x} is not registered")
-        must_be_free = bool(change.flags & UmrFlag.MUST_BE_FREE)
         if change.octowords and not change.mask & KeyMask.LENGTH and region.free:
-            self._keep(region, change, memory)
-            return
+            return self._keep(region, change, memory)
         fields, values = _values(region, change)
         entries, at = self._entries(region, change, memory)
         self._regions.update(
             change.key, fields, values, entries, at, pd=pd, must_be_free=must_be_free
         )
-        self._lists.pop(region.index, None)
+        if change.mask & (KeyMask.LENGTH | KeyMask.FREE):
+            self.forget(region.index)
         if change.mask & KeyMask.MAY_INVALIDATE:
             region.may_invalidate = bool(MKC.get(change.context, "may_invalidate"))
+        if entries is None:
+            return 0
+        needed = pages_of(region.start, region.length, region.page_shift)
+        return max(needed, PER_OCTOWORD * change.octowords)
 
-    def _keep(self, region: MemoryRegion, change: Change, memory: LocalMemory) -> None:
-        """Keep a part of a list until the rest has come."""
+    def _keep(self, region: MemoryRegion, change: Change, memory: LocalMemory) -> int:
+        """Keep a part of a list until the rest has come; returns how many entries are there."""
         known = self._lists.get(region.index, [])
-        self._lists[region.index] = _merged(region, known, _pages_of(change, memory), change)
+        whole = self._merged(region, known, _pages_of(change, memory), change)
+        if self._kept + len(whole) - len(known) > MOST_KEPT:
+            raise AccessError(f"lists of more than {MOST_KEPT} entries whose end has not come")
+        self._kept += len(whole) - len(known)
+        self._lists[region.index] = whole
+        return len(whole)
 
     def _entries(
         self, region: MemoryRegion, change: Change, memory: LocalMemory
     ) -> tuple[Entries | None, int]:
         """Return the entries of a change, and their place in the translation."""
-        known = self._lists.get(region.index)
+        known = self._lists.get(region.index) if change.mask & KeyMask.LENGTH else None
         if not change.octowords and known is None:
             return None, 0
         pages = _pages_of(change, memory)
@@ -124,9 +135,18 @@ class KeyUpdater:
         if known is None and region.free:
             known = []
         if known is not None:
-            whole = _merged(region, known, pages, change)
+            whole = self._merged(region, known, pages, change)
             return Entries(shift, lambda count: _first(whole, count)), 0
         return Entries(shift, lambda count: _first(pages, count)), change.offset * PER_OCTOWORD
+
+    def _merged(
+        self, region: MemoryRegion, known: list[int], pages: list[int], change: Change
+    ) -> list[int]:
+        """Return a list with `pages` put into it; raises `AccessError` for one that is too long."""
+        at, most = change.offset * PER_OCTOWORD, min(region.max_pages, self._regions.most_pages)
+        if at > len(known) or at + len(pages) > most + PADDING:
+            raise AccessError(f"{len(pages)} entries from {at} on, {len(known)} are there")
+        return known[:at] + pages + known[at + len(pages) :]
 
 
 def read_change(raw: bytes, index: int) -> tuple[SendWork, Change]:
@@ -184,14 +204,6 @@ def _pages_of(change: Change, memory: LocalMemory) -> list[int]:
         listed = b"".join(memory.gather([listed], note=True, what=What.PAGE_LIST))
     count = len(listed) // ENTRY_BYTES
     return list(unpack(f">{count}Q", listed[: count * ENTRY_BYTES]))
-
-
-def _merged(region: MemoryRegion, known: list[int], pages: list[int], change: Change) -> list[int]:
-    """Return a list with `pages` put into it; raises `AccessError` for one that is too long."""
-    at = change.offset * PER_OCTOWORD
-    if at > len(known) or at + len(pages) > region.max_pages + PADDING:
-        raise AccessError(f"{len(pages)} entries from {at} on, {len(known)} are there")
-    return known[:at] + pages + known[at + len(pages) :]
 
 
 def _first(pages: list[int], count: int) -> list[int]:

@@ -113,7 +113,7 @@ class MemoryRegions:
     ) -> None:
         self.index_mask = (1 << INDEX_BITS) - 1
         self._page_shifts = page_shifts
-        self._most_pages = most_pages
+        self.most_pages = most_pages
         self._reserved_lkey = reserved_lkey
         self._pd_mask = (1 << pd_bits) - 1
         self._regions: dict[int, MemoryRegion] = {}
@@ -309,7 +309,7 @@ class MemoryRegions:
         is not registered. Pages that nothing was said about are absent. Raises `AccessError` and
         `DmaError`, and has changed nothing then.
         """
-        region = self._changeable(key, pd, must_be_free)
+        region = self.changeable(key, pd, must_be_free)
         start = values.start if mask & Field.START else region.start
         length = values.length if mask & Field.LENGTH else region.length
         rights = values.rights if mask & Field.RIGHTS else region.rights
@@ -334,7 +334,11 @@ class MemoryRegions:
             region.direct = NOWHERE not in pages
             self._pieces += region.pieces
 
-    def _changeable(self, key: int, pd: int | None, must_be_free: bool) -> MemoryRegion:
+    def changeable(self, key: int, pd: int | None, must_be_free: bool) -> MemoryRegion:
+        """Return the region that a work request may change, as `update` says.
+
+        Raises `AccessError`.
+        """
         region = self._regions.get(self.index_of(key))
         if region is None or not region.fast:
             raise AccessError(f"key {key:#x} is no fast-registration MR")
@@ -356,7 +360,7 @@ class MemoryRegions:
         if shift not in self._page_shifts or not length or start + length > 1 << 64:
             raise AccessError(f"{start:#x}+{length:#x} with page shift {shift} is no region")
         needed = pages_of(start, length, shift)
-        if needed > min(region.max_pages, self._most_pages):
+        if needed > min(region.max_pages, self.most_pages):
             raise AccessError(f"{needed} pages, the MR has room for {region.max_pages}")
         if self._pieces + needed > MAX_PIECES:
             raise AccessError(f"MRs of more than {MAX_PIECES} pieces")
@@ -373,7 +377,7 @@ class MemoryRegions:
     def _parts(self, region: MemoryRegion, parts: Sequence[Part], at: int) -> list[Part]:
         """Return the parts of a region when `parts` have been put into its list from `at` on."""
         kept = list(region.parts)
-        if at > len(kept) or at + len(parts) > min(region.max_pages, self._most_pages):
+        if at > len(kept) or at + len(parts) > min(region.max_pages, self.most_pages):
             raise AccessError(f"{len(parts)} entries from {at} on, the MR has {len(kept)}")
         if any(part.length <= 0 for part in parts):
             raise AccessError(f"key {region.key:#x} has a part of no length")

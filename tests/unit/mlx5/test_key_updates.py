@@ -10,6 +10,7 @@ import pytest
 
 from bluebridge.device.fabric.local import LocalFabric
 from bluebridge.device.layout.fields import Value
+from bluebridge.device.layout.mlx5.commands import Opcode, Status
 from bluebridge.device.layout.mlx5.contexts import MKC
 from bluebridge.device.layout.mlx5.cqe import CQE, ERROR_CQE, CqeOpcode, Syndrome
 from bluebridge.device.layout.mlx5.queue_pairs import QpState, Service
@@ -148,9 +149,7 @@ def test_a_peer_invalidates_a_key_that_permits_it(pairs: tuple[Pair, Pair]) -> N
 def test_a_list_comes_in_parts_from_a_queue_pair_of_umr(pairs: tuple[Pair, Pair]) -> None:
     """The kernel registers memory of user space so: the last part names the fields."""
     a, b = pairs
-    updater = b.node.make_pair(Service.UMR, fast_register=1, log_sq_size=4)
-    updater.start(0)
-    key = empty_key(b.node, 24)
+    updater, key = updater_of(b.node), empty_key(b.node, 24)
     pages = [b.node.host.allocate(PAGE) for _ in range(20)]
     change(updater, key, 0, pages[:8], flags=UmrFlag.MUST_BE_FREE, apart=True)
     change(updater, key, 0, pages[8:16], flags=UmrFlag.MUST_BE_FREE, apart=True, offset=4)
@@ -173,6 +172,66 @@ def test_a_list_comes_in_parts_from_a_queue_pair_of_umr(pairs: tuple[Pair, Pair]
     a.sent()
     a.post(SendOpcode.RDMA_WRITE, remote(START, key) + a.data(b"late"))
     assert ERROR_CQE.get(a.sent()[0], "syndrome") == Syndrome.REMOTE_ACCESS_ERR
+
+
+def updater_of(node: RoceNode) -> Pair:
+    """A queue pair of UMR."""
+    pair = node.make_pair(Service.UMR, fast_register=1, log_sq_size=4)
+    pair.start(0)
+    return pair
+
+
+def test_a_key_is_revoked_whose_list_never_ended(pairs: tuple[Pair, Pair]) -> None:
+    """The kernel revokes what it could not register in the middle (ib/mr.c: mlx5_ib_dereg_mr)."""
+    _, b = pairs
+    updater, key = updater_of(b.node), empty_key(b.node, 24)
+    page = b.node.host.allocate(PAGE)
+    change(updater, key, 0, [page] * 8, apart=True)
+    change(updater, key, KeyMask.FREE, values=FREE)
+    register(updater, key, [page])
+    assert opcodes(updater.sent()) == [CqeOpcode.REQUEST] * 3
+
+
+@pytest.mark.parametrize("fault", ["one key", "all keys", "domain", "no key of work requests"])
+def test_a_list_that_never_ends_has_a_limit(
+    pairs: tuple[Pair, Pair], fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, b = pairs
+    updater, node = updater_of(b.node), b.node
+    page, most = node.host.allocate(PAGE), 1 << 16
+    key = empty_key(node, 1 << 30)
+    if fault == "one key":
+        change(updater, key, 0, [page] * most, apart=True)
+        change(updater, key, 0, [page] * 64, apart=True, offset=most // 2)
+    elif fault == "all keys":
+        monkeypatch.setattr("bluebridge.device.mlx5.objects.key_updates.MOST_KEPT", 16)
+        change(updater, empty_key(node, 64), 0, [page] * 8)
+        change(updater, key, 0, [page] * 16, apart=True)
+    elif fault == "domain":
+        updater = node.make_pair(fast_register=1, log_sq_size=4, pd=node.pd + 1)
+        updater.connect(pairs[0])
+        change(updater, key, 0, [page] * 8)
+    else:
+        change(updater, node.make_key((), free=1, translations=64), 0, [page] * 8)
+    assert ERROR_CQE.get(updater.sent()[-1], "syndrome") == Syndrome.MW_BIND_ERR
+
+
+def test_what_lists_are_kept_is_counted_down_again(
+    pairs: tuple[Pair, Pair], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, b = pairs
+    updater, node = updater_of(b.node), b.node
+    page = node.host.allocate(PAGE)
+    monkeypatch.setattr("bluebridge.device.mlx5.objects.key_updates.MOST_KEPT", 8)
+    for _ in range(2):
+        key = empty_key(node, 64)
+        change(updater, key, 0, [page] * 8)
+        assert node.status(Opcode.DESTROY_MKEY, number=key >> 8) is Status.OK
+        key = empty_key(node, 64)
+        change(updater, key, 0, [page] * 8)
+        values: dict[str, Value] = {**ACCESS, "start": START, "length": PAGE * 8}
+        change(updater, key, ENABLE, values=values)
+    assert opcodes(updater.sent()) == [CqeOpcode.REQUEST] * 6
 
 
 @pytest.mark.parametrize("fault", ["too long", "short", "no key", "domain", "rights", "memory"])
