@@ -34,6 +34,7 @@ from bluebridge.device.rdma.connected.receiver import PartReceiver
 from bluebridge.device.rdma.datagrams.sender import DatagramSender
 from bluebridge.device.rdma.memory.region import AccessError
 from bluebridge.device.rdma.memory.scatter_gather import LocalMemory
+from bluebridge.device.rdma.pairs.costs import ENTRY_COST
 from bluebridge.device.rdma.pairs.engines import ReceiveEngine
 from bluebridge.device.rdma.pairs.queue_pair import DEFAULT_LOG_MESSAGE, DEFAULT_MTU, QueuePair
 from bluebridge.device.rdma.pairs.queues import SharedReceiveQueues
@@ -166,7 +167,8 @@ class UpdatingReader:
     def _change(self, change: Change) -> None:
         if not self._trusted and (change.octowords or change.mask & ~HARMLESS):
             raise AccessError(f"QP {self._pair.qpn:#x} may not register key {change.key:#x}")
-        self._updater.apply(change, self._pair.memory, self._pd)
+        entries = self._updater.apply(change, self._pair.memory, self._pd)
+        self._pair.spent += ENTRY_COST * entries
 
 
 class MadePair:

@@ -16,6 +16,9 @@ MESSAGE_COST: Final = 1 << 16
 PIECE_COST: Final = 1 << 14
 """Cost of each piece of memory that a message is gathered from or scattered to."""
 
+ENTRY_COST: Final = 1 << 10
+"""Cost of each entry of a list of pages that a work request gives to a memory key."""
+
 FRAME_COST: Final = 1 << 18
 """Cost of sending an Ethernet frame."""
 

@@ -13,6 +13,7 @@ from bluebridge.device.layout.fields import Value
 from bluebridge.device.layout.mlx5.commands import Opcode, Status
 from bluebridge.device.layout.mlx5.contexts import MKC
 from bluebridge.device.layout.mlx5.cqe import CQE, ERROR_CQE, CqeOpcode, Syndrome
+from bluebridge.device.layout.mlx5.init_segment import SEND_DOORBELL
 from bluebridge.device.layout.mlx5.queue_pairs import QpState, Service
 from bluebridge.device.layout.mlx5.wqe import UMR, KeyMask, SendOpcode, UmrFlag
 from tests.models.mlx5_pair import Pair, RoceNode, opcodes, remote
@@ -232,6 +233,26 @@ def test_what_lists_are_kept_is_counted_down_again(
         values: dict[str, Value] = {**ACCESS, "start": START, "length": PAGE * 8}
         change(updater, key, ENABLE, values=values)
     assert opcodes(updater.sent()) == [CqeOpcode.REQUEST] * 6
+
+
+def test_long_lists_take_a_share_of_the_loop(pairs: tuple[Pair, Pair]) -> None:
+    """Each of these takes 20 milliseconds; 64 of them were one turn."""
+    _, b = pairs
+    updater, node = updater_of(b.node), b.node
+    count, page = 1 << 16, node.host.allocate(PAGE)
+    values: dict[str, Value] = {**ACCESS, "start": START, "length": PAGE * count}
+    raw, key = listed([page] * count), empty_key(node, count)
+    segment = pack(">IIQ", len(raw), node.key, node.memory(raw))
+    control = bytes(UMR.pack(octowords=len(raw) // 16, mask=ENABLE))
+    context = bytes(MKC.pack({"key": key & 0xFF, **values}))
+    for _ in range(4):
+        place = updater.sq.address + updater.sq.posted % 16 * 64
+        node.wqe(updater.sq, control + context + segment, SendOpcode.UMR)
+        node.host.poke(place + 12, key.to_bytes(4, "big"))
+    node.store(SEND_DOORBELL, pack(">II", 0, updater.sq.number << 8))
+    assert len(updater.sent()) == 1
+    node.host.run()
+    assert opcodes(updater.sent()) == [CqeOpcode.REQUEST] * 3
 
 
 @pytest.mark.parametrize("fault", ["too long", "short", "no key", "domain", "rights", "memory"])
