@@ -121,7 +121,9 @@ class ToyCompletions(Completions):
         for (work, frame), known in zip(receives, received, strict=True):
             self._write(work.index, known.mark << 8, len(frame))
 
-    def fail_receive(self, index: int, status: CompletionStatus, cqn: int = -1) -> None:
+    def fail_receive(
+        self, index: int, status: CompletionStatus, cqn: int = -1, source: int = 0
+    ) -> None:
         self.diagnostics.receive_failed(status)
         self._write(index, status, 0)
 

@@ -168,7 +168,9 @@ class CompletionWriter(Completions):
             entries.append(frame_cqe(self._qpn, work.index, len(frame), known))
         self._post_many(self._recv_cqn, entries, [known.arrived for known in received])
 
-    def fail_receive(self, index: int, status: CompletionStatus, cqn: int = -1) -> None:
+    def fail_receive(
+        self, index: int, status: CompletionStatus, cqn: int = -1, source: int = 0
+    ) -> None:
         self.diagnostics.receive_failed(status)
         self._post(self._recv_cqn if cqn < 0 else cqn, self._error(index, status), error=True)
 

@@ -115,7 +115,9 @@ class FrameCompletions(QueueCompletions):
             entries.append(frame_cqe(work.index, len(frame), known, *found, self._user_index))
         self._post_many(self._cqn, entries)
 
-    def fail_receive(self, index: int, status: CompletionStatus, cqn: int = -1) -> None:
+    def fail_receive(
+        self, index: int, status: CompletionStatus, cqn: int = -1, source: int = 0
+    ) -> None:
         self.diagnostics.receive_failed(status)
         self._post(self._cqn, self._error(index, status, _RESPONSE_ERROR), error=True)
 

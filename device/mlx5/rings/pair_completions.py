@@ -166,10 +166,12 @@ class PairCompletions(QueueCompletions):
     ) -> None:
         """Do nothing: frames are for queues of their own."""
 
-    def fail_receive(self, index: int, status: CompletionStatus, cqn: int = -1) -> None:
+    def fail_receive(
+        self, index: int, status: CompletionStatus, cqn: int = -1, source: int = 0
+    ) -> None:
         self.diagnostics.receive_failed(status)
         shared = cqn >= 0
-        user = self._srqs.index_by_cq(cqn) if shared else self._user_index
+        user = self._index_of(source) if shared else self._user_index
         cqe = self._error(user, index, status, _RESPONSE_ERROR)
         self._post(cqn if shared else self._receive_cqn, cqe, error=True)
 

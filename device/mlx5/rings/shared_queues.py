@@ -126,13 +126,6 @@ class SharedReceiveRings(SharedReceiveQueues):
             raise Refused(Status.BAD_RES, f"SRQ {srqn:#x}")
         return queue
 
-    def index_by_cq(self, cqn: int) -> int:
-        """Return what completions in a completion queue name a queue of XRC by."""
-        return next(
-            (queue.shown_index for queue in self._queues.values() if queue.cqn == cqn),
-            KERNEL_USER_INDEX,
-        )
-
     def create_pool(self, context: bytes, listed: bytes) -> int:
         """Make an RMP (CREATE_RMP); returns its number. Raises `Refused`."""
         get = WQ.get

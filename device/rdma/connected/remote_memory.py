@@ -198,5 +198,8 @@ class RemoteMemory:
         return Nak(_RECEIVE_FAILURE.get(status, Syndrome.NAK_REMOTE_OPERATION), None, reason)
 
     def _fail_receive(self, work: ReceiveWork, status: CompletionStatus) -> None:
-        cqn = -1 if self._srq is None else self._srq.cqn
-        self._qp.completions.fail_receive(work.index, status, cqn)
+        srq, completions = self._srq, self._qp.completions
+        if srq is None:
+            completions.fail_receive(work.index, status)
+        else:
+            completions.fail_receive(work.index, status, srq.cqn, srq.srqn)

@@ -187,8 +187,10 @@ class Completions(ABC):
         """Complete the receives of Ethernet frames, in order, with at most one event for all."""
 
     @abstractmethod
-    def fail_receive(self, index: int, status: CompletionStatus, cqn: int = -1) -> None:
-        """Complete a receive in error or as flushed; `cqn` as in `complete_receive`."""
+    def fail_receive(
+        self, index: int, status: CompletionStatus, cqn: int = -1, source: int = 0
+    ) -> None:
+        """Complete a receive in error or as flushed; `cqn` is that of an XRC SRQ `source`."""
 
     # -- both ---------------------------------------------------------------------------------
 

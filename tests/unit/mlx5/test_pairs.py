@@ -335,6 +335,11 @@ def test_xrc_requests_name_the_shared_queue_of_the_peer(nodes: tuple[RoceNode, R
         assert (CQE.get(came, "srqn"), CQE.get(came, "qpn")) == (shown, target.number)
         assert b.host.peek(buffer, 3) == b"xrc"
     assert b.status(Opcode.DEALLOC_XRCD, number=xrcd) is Status.RES_BUSY
+    kernels.post(64)
+    sender.post(SendOpcode.SEND, pack(">I12x", kernels.number) + sender.data(b"longer" * 11))
+    (failed,) = b.completions(cq)  # software gives the entry back to the queue that it names
+    assert ERROR_CQE.get(failed, "syndrome") == Syndrome.LOCAL_LENGTH_ERR
+    assert ERROR_CQE.get(failed, "srqn") == kernels.number
 
 
 def test_the_last_receive_of_a_shared_queue_is_told_once(nodes: tuple[RoceNode, RoceNode]) -> None:
