@@ -51,7 +51,8 @@ class CardFaults(ABC):
         region.free = True
 
         def undo() -> None:
-            region.free = False
+            if region.rights:  # none: software has freed it meanwhile
+                region.free = False
 
         fault.undo = undo
 

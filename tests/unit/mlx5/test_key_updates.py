@@ -8,7 +8,9 @@ from types import MappingProxyType
 
 import pytest
 
+from bluebridge.device.armed_faults import ArmedFault
 from bluebridge.device.fabric.local import LocalFabric
+from bluebridge.device.layout.faults import Effect
 from bluebridge.device.layout.fields import Value
 from bluebridge.device.layout.mlx5.commands import Opcode, Status
 from bluebridge.device.layout.mlx5.contexts import MKC
@@ -16,6 +18,7 @@ from bluebridge.device.layout.mlx5.cqe import CQE, ERROR_CQE, CqeOpcode, Syndrom
 from bluebridge.device.layout.mlx5.init_segment import SEND_DOORBELL
 from bluebridge.device.layout.mlx5.queue_pairs import QpState, Service
 from bluebridge.device.layout.mlx5.wqe import UMR, KeyMask, SendOpcode, UmrFlag
+from bluebridge.device.server.mlx5_faults import ConnectX5Faults
 from tests.models.mlx5_pair import Pair, RoceNode, opcodes, remote
 
 PAGE = 4096
@@ -191,6 +194,19 @@ def test_a_key_is_revoked_whose_list_never_ended(pairs: tuple[Pair, Pair]) -> No
     change(updater, key, KeyMask.FREE, values=FREE)
     register(updater, key, [page])
     assert opcodes(updater.sent()) == [CqeOpcode.REQUEST] * 3
+
+
+def test_a_locked_key_that_was_invalidated_stays_so(pairs: tuple[Pair, Pair]) -> None:
+    _, b = pairs
+    key, page = empty_key(b.node), b.node.host.allocate(PAGE)
+    register(b, key, [page])
+    faults = ConnectX5Faults(b.node.hca)
+    fault = ArmedFault(1, "key-locked", Effect.KEY_LOCKED, key)
+    faults.begin(fault, {})
+    change(b, key, KeyMask.FREE, values=FREE)
+    fault.undo()
+    register(b, key, [page])
+    assert opcodes(b.sent()) == [CqeOpcode.REQUEST] * 3
 
 
 @pytest.mark.parametrize("fault", ["one key", "all keys", "domain", "no key of work requests"])
