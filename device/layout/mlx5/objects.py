@@ -152,7 +152,7 @@ Q_COUNTERS = Struct(
     u32("rx_write_requests", 0x10),
     u32("rx_read_requests", 0x18),
     u32("rx_atomic_requests", 0x20),
-    u32("out_of_buffer", 0x30, "frames or datagrams that found no receive"),
+    u32("out_of_buffer", 0x30, "frames, datagrams and messages that found no receive"),
     u32("out_of_sequence", 0x38),
     u32("duplicate_request", 0x40),
     u32("rnr_nak_retry_err", 0x48),

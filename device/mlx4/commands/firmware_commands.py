@@ -206,7 +206,9 @@ def diag_rprt(adapter: Adapter, command: Command) -> bytes:
     answer = bytearray(DIAGNOSTICS.size)
     for port in adapter.ports if number == 0 else (adapter.port_of(number),):
         for trouble, count in port.diagnostics.counts.items():
-            name = TROUBLES[trouble]
+            name = TROUBLES.get(trouble)
+            if name is None:
+                continue
             total = int(DIAGNOSTICS.get(answer, name)) + count
             DIAGNOSTICS.set(answer, name, total & _COUNTER_MASK)
     return bytes(answer)

@@ -149,7 +149,7 @@ GROUPS: Final[dict[int, Callable[[Port, int], bytes]]] = {
 def q_counters(troubles: Diagnostics, missed: int) -> bytes:
     """Return a set of counters as QUERY_Q_COUNTER has it.
 
-    `missed`: what found no receive in RQs. A queue pair's message without one is an RNR NAK.
+    `missed`: what found no receive in RQs. A connection's message without one is an RNR NAK.
     """
     counts = troubles.counts
     values = {
@@ -162,7 +162,8 @@ def q_counters(troubles: Diagnostics, missed: int) -> bytes:
     values["resp_cqe_error"] = values["resp_cqe_flush_error"] + sum(
         values[name] for name in _RECEIVE_ERRORS
     )
-    values["out_of_buffer"] = missed + counts.get(Trouble.RNR_NAK_SENT, 0)
+    without = (Trouble.RNR_NAK_SENT, Trouble.DATAGRAM_WITHOUT_RECEIVE)
+    values["out_of_buffer"] = missed + sum(counts.get(trouble, 0) for trouble in without)
     return bytes(Q_COUNTERS.pack({name: value & _WORD for name, value in values.items()}))
 
 

@@ -18,6 +18,7 @@ from bluebridge.device.pci.bus import DmaError
 from bluebridge.device.rdma.datagrams.sender import MAX_PAYLOAD
 from bluebridge.device.rdma.memory.region import AccessError
 from bluebridge.device.rdma.pairs.queue_pair import QueuePair
+from bluebridge.device.rdma.ports.counters import Trouble
 from bluebridge.device.rdma.ports.port import Port
 from bluebridge.device.rdma.ports.steering import Steering
 from bluebridge.device.rdma.vocabulary import DATAGRAMS, RECEIVING, CompletionStatus, Role
@@ -76,6 +77,7 @@ class DatagramReceiver:
             return
         work = _take(qp)
         if work is None:
+            qp.diagnostics.add(Trouble.DATAGRAM_WITHOUT_RECEIVE)
             _drop(qp, "no receive")
         elif _store(qp, work, message):
             found = None

@@ -21,7 +21,7 @@ STAT_CLASSES: Final = 9
 
 
 class Trouble(Enum):
-    """A thing that went wrong with a work request or a packet; each face has a counter for it.
+    """A thing that went wrong with a work request or a packet; faces have counters for them.
 
     Those of sends and receives are completions in error.
     """
@@ -49,6 +49,7 @@ class Trouble(Enum):
     REMOTE_ACCESS_NAK_SENT = auto()
     RNR_NAK_SENT = auto()
     DUPLICATE_CAME = auto()
+    DATAGRAM_WITHOUT_RECEIVE = auto()
 
 
 _SENDS: Final = {

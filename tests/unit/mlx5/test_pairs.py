@@ -403,6 +403,19 @@ def test_counter_sets_count_the_troubles_of_their_pairs(nodes: tuple[RoceNode, R
         assert Q_COUNTERS.get(answer, "req_cqe_error") >= count
 
 
+def test_datagrams_without_a_receive_are_counted(nodes: tuple[RoceNode, RoceNode]) -> None:
+    a, b = nodes
+    number = b.make(Opcode.ALLOC_Q_COUNTER)
+    sender, receiver = a.make_pair(Service.UD), b.make_pair(Service.UD, counter_set=number)
+    for pair in (sender, receiver):
+        pair.start(QKEY)
+    receiver.receive()
+    for _ in range(3):
+        sender.post(SendOpcode.SEND, vector(a, b, receiver.number, QKEY) + sender.data(b"x"))
+    answer = b.command(Opcode.QUERY_Q_COUNTER, bytes(QUERY_Q_COUNTER.pack(number=number)))
+    assert Q_COUNTERS.get(answer, "out_of_buffer") == 2
+
+
 def test_teardown_leaves_no_pair(pairs: tuple[Pair, Pair]) -> None:
     a, _ = pairs
     a.receive()
