@@ -158,7 +158,7 @@ class Objects:
         """Make a set of counters, which are zero; returns its number. Raises `Refused`."""
         number = self.counter_sets.take()
         self.steering.missed.pop(number, None)
-        self.rdma.sets[number] = Diagnostics()
+        self.rdma.sets[number] = Diagnostics(self.port.diagnostics)
         return number
 
     def destroy_counters(self, number: int) -> None:

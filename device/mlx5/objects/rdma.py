@@ -27,7 +27,7 @@ class RdmaObjects:
     """Queue pairs, shared receive queues, XRC domains and groups of one adapter.
 
     `numbers` are those of queue pairs and of SQs and RQs. `sets` are the counters of troubles, by
-    counter set; troubles of queue pairs without one are the port's.
+    counter set; those of all queue pairs are the port's, too.
     """
 
     def __init__(

@@ -81,15 +81,18 @@ _REFUSALS: Final = {
 class Diagnostics:
     """Counts of what went wrong with the queue pairs that name this object, since a reset.
 
-    Those at zero are left out.
+    Those at zero are left out. What is counted here is counted in `whole`, too, if there is one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, whole: Diagnostics | None = None) -> None:
         self.counts: dict[Trouble, int] = {}
+        self._whole = whole
 
     def add(self, trouble: Trouble, count: int = 1) -> None:
         """Count one or more of this kind."""
         self.counts[trouble] = self.counts.get(trouble, 0) + count
+        if self._whole is not None:
+            self._whole.add(trouble, count)
 
     def send_failed(self, status: CompletionStatus) -> None:
         """Count a send work request that completed in error or flushed."""

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from struct import pack
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
+from bluebridge.device.fabric.faults.stage import FaultRules
 from bluebridge.device.fabric.local import LocalFabric
 from bluebridge.device.layout.failures import BY_NAME
 from bluebridge.device.layout.mlx5.commands import Opcode, Status
@@ -30,6 +34,8 @@ from bluebridge.device.layout.mlx5.queue_pairs import (
 from bluebridge.device.layout.mlx5.wqe import SendOpcode
 from bluebridge.device.layout.net.roce import GSI_QKEY
 from bluebridge.device.mlx5.settings.refused import Refused
+from bluebridge.device.pci.loop import EventLoop
+from bluebridge.device.server.stats import Stats
 from tests.models.mlx5_node import SIGNALLED
 from tests.models.mlx5_pair import (
     LOG_RQ,
@@ -401,6 +407,22 @@ def test_counter_sets_count_the_troubles_of_their_pairs(nodes: tuple[RoceNode, R
         answer = a.command(Opcode.QUERY_Q_COUNTER, data)
         assert Q_COUNTERS.get(answer, "req_remote_access_errors") == count
         assert Q_COUNTERS.get(answer, "req_cqe_error") >= count
+
+
+def test_statistics_of_the_server_count_pairs_with_a_counter_set(
+    nodes: tuple[RoceNode, RoceNode],
+) -> None:
+    """Linux gives one to each queue pair (ib/qp.c: __mlx5_ib_modify_qp)."""
+    a, b = nodes
+    sender, receiver = a.make_pair(counter_set=a.make(Opcode.ALLOC_Q_COUNTER)), b.make_pair()
+    sender.connect(receiver)
+    receiver.connect(sender)
+    sender.post(SendOpcode.SEND, sender.data(b"early"))
+    loop, rules = SimpleNamespace(longest=0.0), SimpleNamespace(taken=0)
+    stats = Stats(cast(EventLoop, loop), (), {"a": a.hca}, cast(FaultRules, rules))
+    rows = {row["name"]: row["samples"] for row in map(json.loads, stats.lines())}
+    told = {each["labels"]["reason"]: each["value"] for each in rows["retries"]}
+    assert told["receiver_not_ready"] == 1
 
 
 def test_datagrams_without_a_receive_are_counted(nodes: tuple[RoceNode, RoceNode]) -> None:
