@@ -125,6 +125,8 @@ class KeyUpdater:
         self, region: MemoryRegion, change: Change, memory: LocalMemory
     ) -> tuple[Entries | None, int]:
         """Return the entries of a change, and their place in the translation."""
+        if change.mask & KeyMask.LENGTH and not MKC.get(change.context, "length"):
+            return None, 0  # a region of no length may have a list all the same
         known = self._lists.get(region.index) if change.mask & KeyMask.LENGTH else None
         if not change.octowords and known is None:
             return None, 0

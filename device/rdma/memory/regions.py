@@ -451,7 +451,7 @@ def _origin(region: MemoryRegion, start: int) -> int:
 
 def _reaches(region: MemoryRegion, start: int, length: int) -> bool:
     """Return True if a translation reaches that far; that of parts is asked at each access."""
-    if region.physical or region.parts:
+    if region.physical or region.parts or not length:
         return True
     return start - _origin(region, start) + length <= region.mapped
 

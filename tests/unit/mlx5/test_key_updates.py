@@ -196,6 +196,18 @@ def test_a_key_is_revoked_whose_list_never_ended(pairs: tuple[Pair, Pair]) -> No
     assert opcodes(updater.sent()) == [CqeOpcode.REQUEST] * 3
 
 
+def test_a_region_of_no_length_permits_nothing(pairs: tuple[Pair, Pair]) -> None:
+    """A program may register no bytes in the middle of a page: the list has that page."""
+    a, b = pairs
+    updater, key, page = updater_of(b.node), empty_key(b.node), b.node.host.allocate(PAGE)
+    values: dict[str, Value] = {**ACCESS, "start": START + 8, "length": 0, "length64": 1}
+    change(updater, key, ENABLE, [page], flags=UmrFlag.MUST_BE_FREE, apart=True, values=values)
+    change(updater, key, KeyMask.LOCAL_WRITE, flags=UmrFlag.MUST_NOT_BE_FREE, values=ACCESS)
+    assert opcodes(updater.sent()) == [CqeOpcode.REQUEST] * 2
+    a.post(SendOpcode.RDMA_WRITE, remote(START + 8, key) + a.data(b"1"))
+    assert ERROR_CQE.get(a.sent()[0], "syndrome") == Syndrome.REMOTE_ACCESS_ERR
+
+
 def test_a_locked_key_that_was_invalidated_stays_so(pairs: tuple[Pair, Pair]) -> None:
     _, b = pairs
     key, page = empty_key(b.node), b.node.host.allocate(PAGE)
