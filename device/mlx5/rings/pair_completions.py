@@ -17,7 +17,6 @@ from bluebridge.device.layout.mlx5.cqe import (
     RoceHeader,
     Syndrome,
 )
-from bluebridge.device.layout.mlx5.queue_pairs import KERNEL_USER_INDEX
 from bluebridge.device.layout.net.ethernet import NO_VLAN
 from bluebridge.device.layout.net.roce import DEFAULT_PKEY, GRH_SIZE, Op
 from bluebridge.device.mlx5.rings.message_requests import SEND_OPCODES
@@ -47,6 +46,7 @@ _ERRORS: Final = {
     for status in CompletionStatus
 }
 _VLAN_PRESENT: Final = 1
+_GONE: Final = -1
 _IPV4_GID: Final = bytes(10) + b"\xff\xff"
 
 
@@ -116,10 +116,12 @@ class PairCompletions(QueueCompletions):
         cqn: int = -1,
     ) -> None:
         shared = cqn >= 0
+        user = self._index_of(source) if shared else self._user_index
+        if user < 0:
+            return
         cqe = RESPONSE_CQE.pack(
-            0 if shared else source, 0, 0, 0,
-            self._index_of(source) if shared else self._user_index,
-            immediate, length, monotonic_ns(), self._number, index & 0xFFFF,
+            0 if shared else source, 0, 0, 0, user, immediate,
+            length, monotonic_ns(), self._number, index & 0xFFFF,
             _RESPONSES[op] | _SOLICITED * solicited,
         )  # fmt: skip
         self._post(cqn if shared else self._receive_cqn, cqe, solicited)
@@ -172,12 +174,15 @@ class PairCompletions(QueueCompletions):
         self.diagnostics.receive_failed(status)
         shared = cqn >= 0
         user = self._index_of(source) if shared else self._user_index
+        if user < 0:
+            return
         cqe = self._error(user, index, status, _RESPONSE_ERROR)
         self._post(cqn if shared else self._receive_cqn, cqe, error=True)
 
     def _index_of(self, srqn: int) -> int:
+        """Return what completions name an SRQ by; `_GONE` for one that was destroyed since."""
         srq = self._srqs.get(srqn)
-        return KERNEL_USER_INDEX if srq is None else srq.shown_index
+        return _GONE if srq is None else srq.shown_index
 
     def _error(self, user: int, index: int, status: CompletionStatus, opcode: int) -> bytes:
         vendor, syndrome = _ERRORS[status]

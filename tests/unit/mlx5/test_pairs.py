@@ -16,6 +16,7 @@ from bluebridge.device.layout.mlx5.commands import Opcode, Status
 from bluebridge.device.layout.mlx5.contexts import CQC, WQ, WQ_OFFSET
 from bluebridge.device.layout.mlx5.cqe import CQE, CQE_SIZE, ERROR_CQE, CqeOpcode, Syndrome
 from bluebridge.device.layout.mlx5.event_queues import QUEUE_EQE, EventType
+from bluebridge.device.layout.mlx5.init_segment import SEND_DOORBELL
 from bluebridge.device.layout.mlx5.objects import (
     GROUP_MEMBER,
     MODIFY_QUEUE,
@@ -35,6 +36,7 @@ from bluebridge.device.layout.mlx5.wqe import SendOpcode
 from bluebridge.device.layout.net.roce import GSI_QKEY
 from bluebridge.device.mlx5.settings.refused import Refused
 from bluebridge.device.pci.loop import EventLoop
+from bluebridge.device.rdma.pairs.costs import WHOLE_BYTES
 from bluebridge.device.server.stats import Stats
 from tests.models.mlx5_node import SIGNALLED
 from tests.models.mlx5_pair import (
@@ -346,6 +348,30 @@ def test_xrc_requests_name_the_shared_queue_of_the_peer(nodes: tuple[RoceNode, R
     (failed,) = b.completions(cq)  # software gives the entry back to the queue that it names
     assert ERROR_CQE.get(failed, "syndrome") == Syndrome.LOCAL_LENGTH_ERR
     assert ERROR_CQE.get(failed, "srqn") == kernels.number
+
+
+def test_nothing_completes_for_a_queue_of_xrc_that_is_gone(
+    nodes: tuple[RoceNode, RoceNode],
+) -> None:
+    """A completion of an index that nobody has is an error of ibv_poll_cq (libmlx5 cq.c)."""
+    a, b = nodes
+    xrcd, cq = b.make(Opcode.ALLOC_XRCD), b.make_cq()
+    srq = b.make_xrc_srq(xrcd, cq)
+    sender = a.make_pair(Service.XRC, rq_type=Receives.NONE)
+    target = b.make_pair(Service.XRC, rq_type=Receives.SHARED, srqn=srq.number, no_sq=1, xrcd=xrcd)
+    sender.connect(target)
+    target.connect(sender)
+    length = WHOLE_BYTES + 4096  # it moves in two parts
+    srq.post(length)
+    data = pack(">IIQ", length, a.key, a.memory(length))
+    a.wqe(sender.sq, pack(">I12x", srq.number) + data)
+    a.store(SEND_DOORBELL, pack(">II", 0, sender.number << 8))
+    assert b.status(Opcode.DESTROY_XRC_SRQ, number=srq.number) is Status.OK
+    a.host.run()
+    b.host.run()
+    (failed,) = sender.sent()
+    assert ERROR_CQE.get(failed, "syndrome") == Syndrome.REMOTE_INVAL_REQ_ERR
+    assert not b.completions(cq)
 
 
 def test_the_last_receive_of_a_shared_queue_is_told_once(nodes: tuple[RoceNode, RoceNode]) -> None:
