@@ -56,7 +56,7 @@ def queue_pair_row(qp: QueuePair | None) -> Row | None:
         "type": qp.role.value,
         "state": card_state(qp).name,
         "context": context_of(qp).hex(),
-        **_requests(qp),
+        **requests_of(qp),
     }
     sq, rq = qp.sq, qp.rq
     if isinstance(sq, SendRing):
@@ -66,7 +66,7 @@ def queue_pair_row(qp: QueuePair | None) -> Row | None:
     return row
 
 
-def _requests(qp: QueuePair) -> Row:
+def requests_of(qp: QueuePair) -> Row:
     """Return the requests of a connected queue pair that wait for their answer."""
     found = qp.engine.outstanding()
     if found is None:

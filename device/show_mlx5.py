@@ -5,9 +5,13 @@ from __future__ import annotations
 from bluebridge.device.layout.mlx5.contexts import WQ, WQ_OFFSET
 from bluebridge.device.layout.mlx5.event_queues import EQC
 from bluebridge.device.layout.mlx5.init_segment import SEGMENT_SIZE
+from bluebridge.device.layout.mlx5.queue_pairs import QPC, Receives
+from bluebridge.device.layout.net.roce import MTU_BYTES
 from bluebridge.device.mlx5.device import Hca
+from bluebridge.device.mlx5.objects.pairs import CardPair
 from bluebridge.device.mlx5.rings.frame_queues import FrameQueue
 from bluebridge.device.mlx5.rings.send_ring import SendRing
+from bluebridge.device.mlx5.rings.shared_queues import NO_CQ
 from bluebridge.device.mlx5.steering.tables import FlowTable
 from bluebridge.device.pci.endpoint import Endpoint
 from bluebridge.device.rings.completion_ring import FOR_ANY, FOR_SOLICITED, NOT_ARMED
@@ -19,10 +23,12 @@ from bluebridge.device.show import (
     config_tables,
     direction_row,
     region_row,
+    requests_of,
     single,
 )
 
 _ARMED = {NOT_ARMED: "no", FOR_ANY: "next", FOR_SOLICITED: "solicited"}
+_ACCESS = ("remote_read", "remote_write", "remote_atomic")
 _DESTINATIONS = {1: "ft", 2: "tir"}
 MOST_ENTRIES = 64
 """Entries of a flow table that its row has."""
@@ -35,6 +41,7 @@ def adapter_tables(hca: Hca, endpoint: Endpoint) -> Tables:
     adapter = hca.adapter
     objects, eqs = adapter.objects, adapter.eqs
     cqs, flows, regions = objects.cqs, objects.flows, objects.keys.regions
+    rdma = objects.rdma
 
     def event_queue(number: int) -> Row | None:
         queue = eqs.get(number)
@@ -45,6 +52,29 @@ def adapter_tables(hca: Hca, endpoint: Endpoint) -> Tables:
             "consumer": queue.consumer, "vector": queue.vector,
             "state": "armed" if queue.armed else "fired", "backlog": len(queue.backlog),
             "overflowed": queue.overflowed, "uar": EQC.get(queue.context, "uar_page"),
+        }  # fmt: skip
+
+    def queue_pair(number: int) -> Row | None:
+        made, found = rdma.made.get(number), rdma.pairs.get(number)
+        if made is None:
+            return None
+        pair = found if isinstance(found, CardPair) else None
+        context = made.context if pair is None else pair.query()
+        row = {
+            "lqpn": number, "type": made.role.value, "state": rdma.state(number).name,
+            **_context_of_pair(context),
+        }  # fmt: skip
+        return row if pair is None else row | _rings_of_pair(pair) | requests_of(pair)
+
+    def shared_queue(number: int) -> Row | None:
+        found = rdma.srqs.get(number)
+        if found is None:
+            return None
+        return {
+            "srqn": number, "pdn": found.pd, "cqn": None if found.cqn == NO_CQ else found.cqn,
+            "xrcdn": found.xrcd or None, "size": 1 << found.log_size, "posted": found.known,
+            "taken": found.consumed, "next-entry": found.current, "limit": found.limit,
+            "doorbell-record": found.record,
         }  # fmt: skip
 
     def completion_queue(number: int) -> Row | None:
@@ -109,6 +139,8 @@ def adapter_tables(hca: Hca, endpoint: Endpoint) -> Tables:
         }  # fmt: skip
 
     return {
+        "qp": Table(lambda: list(rdma.made), queue_pair),
+        "srq": Table(rdma.srqs.numbers, shared_queue),
         "eq": Table(eqs.numbers, event_queue),
         "cq": Table(cqs.numbers, completion_queue),
         "sq": Table(lambda: list(objects.sqs), lambda n: _queue(objects.sqs.get(n))),
@@ -124,6 +156,40 @@ def adapter_tables(hca: Hca, endpoint: Endpoint) -> Tables:
         "regs": single(registers),
         **config_tables(endpoint),
     }
+
+
+def _context_of_pair(context: bytes) -> Row:
+    """Return fields of the context of a queue pair."""
+    get = QPC.get
+    shared = get(context, "rq_type") == Receives.SHARED
+    return {
+        "rqpn": get(context, "remote_qpn") or None,
+        "path-mtu": MTU_BYTES.get(get(context, "mtu")),
+        "rq-psn": get(context, "next_recv_psn"), "sq-psn": get(context, "next_send_psn"),
+        "pdn": get(context, "pd"), "scqn": get(context, "cqn_send"),
+        "rcqn": get(context, "cqn_recv"), "srqn": get(context, "srqn") if shared else None,
+        "timeout": get(context, "pri_ack_timeout"), "retry-cnt": get(context, "retry_count"),
+        "rnr-retry": get(context, "rnr_retry"), "min-rnr-timer": get(context, "min_rnr_timer"),
+        "access": [name.upper() for name in _ACCESS if get(context, name)],
+        "sgid-index": get(context, "pri_source"), "gid": QPC.get_raw(context, "pri_rgid").hex(),
+        "dmac": QPC.get_raw(context, "pri_rmac").hex(":"), "qkey": get(context, "qkey"),
+        "xrcdn": get(context, "xrcd"), "uar": get(context, "uar"),
+        "counter": get(context, "counter_set"), "fast-reg": bool(get(context, "fast_register")),
+        "user-index": get(context, "user_index"),
+        "rq-record": get(context, "doorbell_record"),
+    }  # fmt: skip
+
+
+def _rings_of_pair(pair: CardPair) -> Row:
+    """Return how far the rings of a queue pair are."""
+    row: Row = {}
+    if isinstance(pair.sq, SendRing):
+        ring = pair.sq
+        row |= {"sq-size": 1 << ring.log_size, "sq-next": ring.index, "sq-posted": ring.head}
+    if isinstance(pair.rq, ReceiveRing):
+        taken = pair.rq
+        row |= {"rq-size": taken.mask + 1, "rq-posted": taken.head, "rq-taken": taken.index}
+    return row
 
 
 def _queue(queue: FrameQueue | None) -> Row | None:

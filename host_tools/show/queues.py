@@ -56,7 +56,12 @@ OBJECTS = Kind("objects", "objects", "", told, ())
 
 
 def queue_pair(row: Row) -> Item:
-    """Return the item of a queue pair; a datagram has the peer's address in its request."""
+    """Return the item of a queue pair; a datagram has the peer's address in its request.
+
+    One without a context is told in these words.
+    """
+    if "context" not in row:
+        return told(row) | {"gid": gid_text(bytes.fromhex(row["gid"]))}
     context, connected = bytes.fromhex(row["context"]), row["type"] in CONNECTED
     get, dmac = partial(QPC.get, context), QPC.get_raw(context, "pri_dmac")
     rights = ("remote_read", "remote_write", "remote_atomic")
@@ -94,7 +99,9 @@ def completion_queue(row: Row) -> Item:
 
 
 def shared_receive_queue(row: Row) -> Item:
-    """Return the item of a shared receive queue."""
+    """Return the item of a shared receive queue; one without a context is told in these words."""
+    if "context" not in row:
+        return told(row)
     names = "pdn=pd cqn limit=limit_watermark xrcdn=xrcd doorbell-record"
     return told(row) | fields(contexts.SRQC, bytes.fromhex(row["context"]), names)
 
@@ -111,8 +118,8 @@ QP = Kind(
     "qp", "queue pairs", "a QPN", queue_pair, ("lqpn",),
     (
         "lqpn", "rqpn", "type", "state", "path-mtu", "rq-psn", "sq-psn", "unacked", "pdn", "scqn",
-        "rcqn", "srqn", "sq-size", "sq-next", "rq-size", "rq-posted", "rq-taken", "timeout",
-        "retry-cnt", "rnr-retry", "retries", "access", "gid", "port",
+        "rcqn", "srqn", "sq-size", "sq-next", "sq-posted", "rq-size", "rq-posted",
+        "rq-taken", "timeout", "retry-cnt", "rnr-retry", "retries", "access", "gid", "port",
     ),
     frozenset(
         ("lqpn", "rqpn", "rq-psn", "sq-psn", "scqn", "rcqn", "srqn", "qkey", "rq-record")

@@ -6,6 +6,9 @@ from typing import cast
 
 import pytest
 
+from bluebridge.device.fabric.local import LocalFabric
+from bluebridge.device.layout.mlx5.queue_pairs import Receives
+from bluebridge.device.layout.mlx5.wqe import SendOpcode
 from bluebridge.device.mlx5.device import Hca
 from bluebridge.device.pci.config_space import Bar
 from bluebridge.device.pci.endpoint import Endpoint
@@ -14,6 +17,7 @@ from bluebridge.device.show_mlx5 import adapter_tables
 from bluebridge.host_tools.show import text
 from bluebridge.host_tools.show.show_command import KINDS
 from tests.models.mlx5_node import Mlx5Node
+from tests.models.mlx5_pair import RoceNode
 
 
 class Space:
@@ -84,6 +88,32 @@ def test_queues_tell_how_far_they_are(node: Mlx5Node) -> None:
     assert {row["cqn"]: row["producer"] for row in rows(node, "cq")} == {
         sends["cqn"]: 1, receives["cqn"]: 0
     }  # fmt: skip
+
+
+def test_queue_pairs_tell_their_peer_and_how_far_they_are() -> None:
+    fabric = LocalFabric()
+    a, b = RoceNode(1, fabric), RoceNode(2, fabric)
+    pool, idle = b.make_pool(), a.make_pair()
+    sender, receiver = a.make_pair(), b.make_pair(rq_type=Receives.SHARED, srqn=pool.number)
+    sender.connect(receiver)
+    receiver.connect(sender)
+    pool.post()
+    for _ in range(2):
+        sender.post(SendOpcode.SEND, sender.data(b"x"))
+    waiting, row = rows(a, "qp")
+    (item,) = KINDS["qp"].items({"function": "a", **row})
+    assert (waiting["lqpn"], waiting["state"]) == (idle.number, "RST")
+    assert (item["lqpn"], item["rqpn"]) == (sender.number, receiver.number)
+    assert (item["type"], item["state"], item["path-mtu"]) == ("RC", "RTS", 1024)
+    assert (item["sq-next"], item["sq-posted"], item["unacked"]) == (2, 2, 1)
+    assert item["gid"] == "::ffff:10.9.0.2"
+    (shared,) = rows(b, "srq")
+    assert (shared["srqn"], shared["posted"], shared["taken"]) == (pool.number, 1, 1)
+    for node in (a, b):
+        for kind in ("qp", "srq"):
+            for row in rows(node, kind):
+                for item in KINDS[kind].items({"function": "a", **row}):
+                    assert list(text.page(KINDS[kind], item))
 
 
 def test_keys_say_what_memory_they_give_access_to(node: Mlx5Node) -> None:
