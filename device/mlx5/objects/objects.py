@@ -125,6 +125,7 @@ class Objects:
         ):  # fmt: skip
             numbers.reset()
         self.steering.missed.clear()
+        self.traffic.clear()
         self.flows.reset()
         self.cqs.reset()
         self.keys.reset()

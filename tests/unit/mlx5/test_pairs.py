@@ -22,6 +22,7 @@ from bluebridge.device.layout.mlx5.objects import (
     MODIFY_QUEUE,
     Q_COUNTERS,
     QUERY_Q_COUNTER,
+    VPORT_COUNTERS,
 )
 from bluebridge.device.layout.mlx5.queue_pairs import (
     KERNEL_USER_INDEX,
@@ -462,6 +463,17 @@ def test_datagrams_without_a_receive_are_counted(nodes: tuple[RoceNode, RoceNode
         sender.post(SendOpcode.SEND, vector(a, b, receiver.number, QKEY) + sender.data(b"x"))
     answer = b.command(Opcode.QUERY_Q_COUNTER, bytes(QUERY_Q_COUNTER.pack(number=number)))
     assert Q_COUNTERS.get(answer, "out_of_buffer") == 2
+
+
+def test_packets_of_queue_pairs_are_counted_until_a_reset(pairs: tuple[Pair, Pair]) -> None:
+    a, b = pairs
+    b.receive()
+    a.post(SendOpcode.SEND, a.data(b"counted"))
+    sent = "transmitted_ib_unicast_packets"
+    query = Opcode.QUERY_VPORT_COUNTER
+    assert VPORT_COUNTERS.get(a.node.command(query), sent) == 1
+    a.node.adapter.clear()
+    assert VPORT_COUNTERS.get(a.node.command(query), sent) == 0
 
 
 def test_teardown_leaves_no_pair(pairs: tuple[Pair, Pair]) -> None:
