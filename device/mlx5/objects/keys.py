@@ -71,18 +71,16 @@ class MemoryKeys:
         mode = MKC.get(context, "access_mode_high") << 2 | MKC.get(context, "access_mode")
         if mode not in (AccessMode.PHYSICAL, AccessMode.MTT) and not MKC.get(context, "free"):
             raise Refused(Status.BAD_PARAM, f"keys of access mode {mode} are not offered")
-        index = self._numbers.take()
+        region = _region(mode, context)
+        if not region.free and mode == AccessMode.MTT:
+            yield from _translate(region, listed, translations)
         try:
-            region = _region(index, mode, context)
-            if not region.free and mode == AccessMode.MTT:
-                yield from _translate(region, listed, translations)
             self.regions.check_room(region)
-        except Refused:
-            self._numbers.free(index)
-            raise
         except Refusal as error:
-            self._numbers.free(index)
             raise Refused(Status.LIM_ERR, str(error)) from error
+        # Not before: a command that is forgotten between two portions leaves nothing.
+        index = region.index = self._numbers.take()
+        region.key |= index << 8
         self.regions.add(region)
         self._contexts[index] = context
         return index
@@ -104,7 +102,8 @@ class MemoryKeys:
         del self._contexts[index]
 
 
-def _region(index: int, mode: int, context: bytes) -> MemoryRegion:
+def _region(mode: int, context: bytes) -> MemoryRegion:
+    """Return the region that a context describes, without an index; raises `Refused`."""
     get = MKC.get
     physical = mode == AccessMode.PHYSICAL
     everything = bool(get(context, "length64")) and physical
@@ -114,8 +113,8 @@ def _region(index: int, mode: int, context: bytes) -> MemoryRegion:
         raise Refused(Status.BAD_PARAM, f"{length:#x} bytes from {start:#x} on")
     free = bool(get(context, "free"))
     return MemoryRegion(
-        index=index,
-        key=index << 8 | get(context, "key"),
+        index=0,
+        key=get(context, "key"),
         pd=get(context, "pd"),
         rights=sum(right for name, right in _RIGHTS.items() if get(context, name)),
         start=start,

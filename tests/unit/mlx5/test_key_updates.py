@@ -18,6 +18,7 @@ from bluebridge.device.layout.mlx5.cqe import CQE, ERROR_CQE, CqeOpcode, Syndrom
 from bluebridge.device.layout.mlx5.init_segment import SEND_DOORBELL
 from bluebridge.device.layout.mlx5.queue_pairs import QpState, Service
 from bluebridge.device.layout.mlx5.wqe import UMR, KeyMask, SendOpcode, UmrFlag
+from bluebridge.device.mlx5.objects.keys import PORTION
 from bluebridge.device.server.mlx5_faults import ConnectX5Faults
 from tests.models.mlx5_pair import Pair, RoceNode, opcodes, remote
 
@@ -194,6 +195,18 @@ def test_a_key_is_revoked_whose_list_never_ended(pairs: tuple[Pair, Pair]) -> No
     change(updater, key, KeyMask.FREE, values=FREE)
     register(updater, key, [page])
     assert opcodes(updater.sent()) == [CqeOpcode.REQUEST] * 3
+
+
+def test_a_key_whose_command_is_forgotten_takes_no_number(pairs: tuple[Pair, Pair]) -> None:
+    """Software may give another command queue between two portions of a long list."""
+    node = pairs[0].node
+    page, count = node.host.allocate(PAGE), PORTION + 1
+    before = node.make_key((page,))
+    context = MKC.pack(access_mode=1, pd=node.pd, log_page_size=12, length=PAGE * count)
+    forgotten = node.adapter.objects.keys.create(bytes(context), bytes(8 * count), count)
+    next(forgotten)
+    forgotten.close()
+    assert node.make_key((page,)) == before + 0x100
 
 
 def test_a_region_of_no_length_permits_nothing(pairs: tuple[Pair, Pair]) -> None:
