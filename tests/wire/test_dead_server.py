@@ -14,7 +14,8 @@ import pytest
 from bluebridge.guest.drivers.hca.context import open_hca
 from bluebridge.guest.protocols.krping import host as krping
 from bluebridge.guest.protocols.krping.progress import Log
-from bluebridge.guest.verbs import DeviceLost, WrOpcode
+from bluebridge.guest.providers import open_device
+from bluebridge.guest.verbs import DeviceLost, QpInit, QpType, WrOpcode
 from bluebridge.host_tools.vfio_user.bus import SocketBus
 from tests.models.players import connected, driven
 from tests.models.server import ServerProcess, functions
@@ -151,4 +152,26 @@ def test_a_device_that_is_gone_is_not_opened(server: ServerProcess, tmp_path: Pa
     server.kill()
     with pytest.raises(DeviceLost, match="the device is gone"):
         open_hca(bus)
+    bus.close()
+
+
+@pytest.mark.parametrize("card", ["connectx3", "connectx5"])
+def test_what_is_open_closes_without_the_device(
+    start_server: StartServer, tmp_path: Path, card: str
+) -> None:
+    """A ring of frames at work, its queue, its channel and the device itself, in silence."""
+    server = start_server("bluebridge.device", *functions(tmp_path), "--card", card)
+    bus = SocketBus(tmp_path / "a")
+    device = open_device(bus)
+    domain, channel = device.alloc_pd(), device.create_comp_channel()
+    cq = device.create_cq(16, channel)
+    rings = [domain.create_qp(QpInit(QpType.RAW_ETH, cq, cq, 8, 8)) for _ in range(2)]
+    for ring in rings:
+        ring.modify_init()
+        ring.modify_rtr()
+        ring.modify_rts()
+    server.kill()
+    rings[0].destroy()
+    device.close()  # with the other one
+    assert channel.get_event(0) is None, "the channel is still open"
     bus.close()

@@ -5,6 +5,7 @@ Linux `ib/qp.c: create_raw_packet_qp, modify_raw_packet_qp`.
 
 from __future__ import annotations
 
+import contextlib
 from typing import Final
 
 from bluebridge.device.layout.mlx5.commands import Opcode
@@ -23,6 +24,7 @@ from bluebridge.guest.drivers.mlx5.adapter import Adapter
 from bluebridge.guest.drivers.mlx5.cq import Cq
 from bluebridge.guest.drivers.mlx5.ports import NO_TIR, Port
 from bluebridge.guest.drivers.mlx5.work_queues import WorkQueues, log2, wq_context
+from bluebridge.guest.errors import DeviceLost
 from bluebridge.guest.verbs.enums import QpState
 from bluebridge.guest.verbs.transitions import check_step
 from bluebridge.guest.verbs.values import QpAttr, QpInit
@@ -85,7 +87,8 @@ class FrameQp(WorkQueues):
         """Reset the queue pair and free its resources; a second call does nothing."""
         if self._adapter.queue_pairs.get(self.qpn) is not self:
             return
-        self.modify_reset()
+        with contextlib.suppress(DeviceLost):  # the states of a lost device's queues do not matter
+            self.modify_reset()
         self._port.release(self.tir)
         run = self._adapter.commands.run
         if self._rq_count:

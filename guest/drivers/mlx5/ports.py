@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Final
 
@@ -38,7 +39,7 @@ from bluebridge.device.layout.mlx5.steering import (
 from bluebridge.device.layout.net.ip import IPV4_MAPPED, ROCE_V2
 from bluebridge.guest.drivers.common.gid_table import MTU, NO_GID, GidTable
 from bluebridge.guest.drivers.mlx5.adapter import Adapter
-from bluebridge.guest.errors import VerbsError
+from bluebridge.guest.errors import DeviceLost, VerbsError
 from bluebridge.guest.verbs.values import PortAttr
 
 NO_TIR: Final = -1
@@ -79,8 +80,9 @@ class Port(GidTable):
         self.refresh()
 
     def stop(self) -> None:
-        """Take the link down."""
-        self._administer(PortAdmin.DOWN)
+        """Take the link down; a lost device has none."""
+        with contextlib.suppress(DeviceLost):
+            self._administer(PortAdmin.DOWN)
         self.active = False
 
     def refresh(self) -> PortAttr:
