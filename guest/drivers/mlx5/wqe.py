@@ -26,7 +26,7 @@ from bluebridge.device.layout.mlx5.wqe import (
 from bluebridge.guest.drivers.mlx5.keys import ANY_PAIR, FastRegMr, key_rights
 from bluebridge.guest.errors import VerbsError
 from bluebridge.guest.verbs.enums import QpType, SendFlags, WcOpcode, WrOpcode
-from bluebridge.guest.verbs.values import RecvWr, RoceAddress, SendWr
+from bluebridge.guest.verbs.values import MemoryRegion, RecvWr, RoceAddress, SendWr
 
 CONTROL: Final = struct.Struct(">II3xBI")
 DATA: Final = struct.Struct(">IIQ")
@@ -153,7 +153,7 @@ def _reg_mr(wr: SendWr, data: bytearray, offset: int) -> int:
     )
     offset += UMR.size
     about: dict[str, Value] = {
-        "qpn": ANY_PAIR, "key": (wr.key or mr.rkey) & 0xFF, "may_invalidate": 1,
+        "qpn": ANY_PAIR, "key": _new_key(wr, mr) & 0xFF, "may_invalidate": 1,
         "start": wr.iova, "length": wr.length, "translations": octowords,
         "log_page_size": wr.page_size.bit_length() - 1,
     }  # fmt: skip
@@ -161,6 +161,11 @@ def _reg_mr(wr: SendWr, data: bytearray, offset: int) -> int:
     offset += MKC.size
     DATA.pack_into(data, offset, len(pages), mr.list_key, mr.page_list.address)
     return offset + DATA.size
+
+
+def _new_key(wr: SendWr, mr: MemoryRegion) -> int:
+    """Return the key that a registration gives its region: the present one if it names none."""
+    return wr.key or mr.rkey
 
 
 def _frame(wr: SendWr, data: bytearray, offset: int) -> int:
@@ -230,7 +235,10 @@ def write_entry(
     elif code is SendOpcode.SEND_INVAL:
         last = wr.invalidate_rkey
     elif code is SendOpcode.UMR:
-        last = wr.invalidate_rkey if operation.done is WcOpcode.LOCAL_INV else wr.key
+        mr = wr.mr
+        last = wr.invalidate_rkey
+        if mr is not None and operation.done is WcOpcode.REG_MR:
+            last = _new_key(wr, mr)
     first = (index & 0xFFFF) << 8 | code
     CONTROL.pack_into(data, 0, first, number << 8 | end >> 4, flags, last)
     return end

@@ -201,6 +201,15 @@ class Memory(OnDevices):
         assert bytes(b.view[2 * 4096 : 2 * 4096 + 1824]) == PATTERN[8176:10000]
         assert bytes(b.view[:4096]) == PATTERN[::-1][:4096]
 
+    def test_a_registration_that_names_no_key_keeps_the_present_one(self, pair: Pair) -> None:
+        a, b = pair
+        region = b.pd.alloc_fast_reg_mr(1)
+        key = region.next_key()
+        b.qp.post_send(registration(region, b.address, 0))
+        b.expect(OK)
+        a.send(WrOpcode.RDMA_WRITE, [a.sge(0, 8)], b, rkey=key)
+        a.expect(OK)
+
     def test_the_peer_invalidates(self, pair: Pair) -> None:
         a, b = pair
         region = b.pd.alloc_fast_reg_mr(1)
