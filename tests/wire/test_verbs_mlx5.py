@@ -10,10 +10,12 @@ import pytest
 
 from bluebridge.guest.protocols.rtrs.transport.interfaces import Interfaces
 from bluebridge.guest.providers import open_device
+from bluebridge.guest.verbs import QpState, QpType, WcStatus
 from bluebridge.host_tools.vfio_user.bus import SocketBus
 from tests.models.server import devices as serving_devices
 from tests.models.verbs.contract import Devices, VerbsContract
 from tests.models.verbs.krping_contract import CLIENT_IP, SERVER_IP, KrpingContract, Side
+from tests.models.verbs.player import Player
 from tests.models.verbs.rtrs_contract import CLIENT, SERVER, RtrsContract
 from tests.wire.krping_pair import opened
 from tests.wire.test_rtrs import hca_interfaces
@@ -62,3 +64,19 @@ class TestRtrs(RtrsContract):
         with ExitStack() as stack:
             server = hca_interfaces(stack, {SERVER: folder / "a"})
             yield server, hca_interfaces(stack, {CLIENT: folder / "b"})
+
+
+@pytest.mark.parametrize("state", [QpState.INIT, QpState.RTR])
+def test_a_ring_of_frames_fails_before_it_runs(folder: Path, state: QpState) -> None:
+    """Its receives come back; from RESET it can be used anew."""
+    with closing(SocketBus(folder / "a")) as bus, open_device(bus) as device:
+        ring = Player(device, QpType.RAW_ETH)
+        for _ in range(2):
+            ring.qp.modify_init()
+            ring.receive(7, 0, 2048)
+            if state is QpState.RTR:
+                ring.qp.modify_rtr()
+            ring.qp.modify_err()
+            (wc,) = ring.wait()
+            assert (wc.wr_id, wc.status) == (7, WcStatus.WR_FLUSH_ERR)
+            ring.qp.modify_reset()

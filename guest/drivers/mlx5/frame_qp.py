@@ -70,8 +70,9 @@ class FrameQp(WorkQueues):
         wanted = _QUEUE_STATES[target]
         receives = QueueState.RDY if target is QpState.RTR else wanted
         if self._rq_count:
-            self._change(Opcode.MODIFY_RQ, self._rq, self._rq_state, receives)
-            self._rq_state = receives
+            if receives is QueueState.ERR and self._rq_state is QueueState.RST:
+                self._change_rq(QueueState.RDY)  # only a queue that ran fails
+            self._change_rq(receives)
         if wanted is not QueueState.ERR or self._sq_state is QueueState.RDY:
             self._change(Opcode.MODIFY_SQ, self.send_number, self._sq_state, wanted)
             self._sq_state = wanted
@@ -123,6 +124,10 @@ class FrameQp(WorkQueues):
             cqn=self.recv_cq.cqn, flush_in_error=1, no_vlan_strip=1, user_index=self.user_index
         )
         return bytes(CONTEXT) + wq_context(work, context) + self._pages(0, self._sends_at)
+
+    def _change_rq(self, wanted: QueueState) -> None:
+        self._change(Opcode.MODIFY_RQ, self._rq, self._rq_state, wanted)
+        self._rq_state = wanted
 
     def _change(self, opcode: Opcode, number: int, known: QueueState, wanted: QueueState) -> None:
         if known is wanted:
