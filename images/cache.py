@@ -79,7 +79,7 @@ class Cache:
                         os.utime(folder)
                         os.rename(folder, final)
                     self._drop_older(name, final)
-        self._note_use(name, final)
+        self.note_use(name, final)
         return final
 
     def need_room(self) -> None:
@@ -149,7 +149,7 @@ class Cache:
         for path in sorted(others, key=lambda path: path.stat().st_mtime)[:-1]:
             shutil.rmtree(path, ignore_errors=True)
 
-    def _note_use(self, name: str, folder: Path) -> None:
+    def note_use(self, name: str, folder: Path) -> None:
         """Record that this checkout uses an artefact, where the cache may be written."""
         note = self.root / USES / f"{name}.{key_of(str(HOME))}"
         content = f"{HOME}\n{folder.name}"

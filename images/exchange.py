@@ -135,6 +135,8 @@ def unpack(artefacts: Artefacts, file: Path) -> list[str]:
             for name, here in names.items():
                 if not (cache.root / here).exists():
                     Path(new, name).rename(cache.root / here)
+                # Another checkout that builds would drop what is older than its own.
+                cache.note_use(here.rpartition("-")[0], cache.root / here)
         artefacts.packages.remember(told.versions)
     return list(_notes(told, names))
 

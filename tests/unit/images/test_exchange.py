@@ -107,6 +107,19 @@ def test_what_is_there_stays(artefacts: Artefacts, exported: Path) -> None:
     assert kernel.read_text() == "in use"
 
 
+def test_what_came_stays_while_others_build(
+    artefacts: Artefacts, exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other checkouts on this machine share the cache; the file's parts are older than theirs."""
+    empty = Artefacts(tmp_path / "other")
+    unpack(empty, exported)
+    (tmp_path / "checkout").mkdir()
+    monkeypatch.setattr("bluebridge.images.cache.HOME", tmp_path / "checkout")
+    for digit in "123":
+        empty.cache.ensure("kernel", digit * 16, lambda folder: None)
+    assert empty.present("kernel") is not None
+
+
 def test_a_library_of_an_earlier_release_is_used(
     exported: Path, empty: Artefacts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
