@@ -74,7 +74,7 @@ class Cache:
         if not final.is_dir():
             with self.lock(name):
                 if not final.is_dir():
-                    with step(name), self._build_folder(name) as folder:
+                    with step(name), self.build_folder(name) as folder:
                         build(folder)
                         os.utime(folder)
                         os.rename(folder, final)
@@ -119,7 +119,7 @@ class Cache:
             return open(self.root / f".{name}.lock", "w")
 
     @contextmanager
-    def _build_folder(self, name: str) -> Iterator[Path]:
+    def build_folder(self, name: str) -> Iterator[Path]:
         """A temporary folder on the same file system, removed afterwards unless it was renamed."""
         for stale in self.root.glob(f".{name}.build.*"):
             shutil.rmtree(stale, ignore_errors=True)

@@ -127,14 +127,14 @@ def unpack(artefacts: Artefacts, file: Path) -> list[str]:
             _check_digest(file)
         cache.need_room()
         words = ["--extract", "--use-compress-program=zstd", "--no-same-owner", f"--file={file}"]
-        with cache.lock("import"), tempfile.TemporaryDirectory(dir=cache.root, prefix=".i") as new:
+        with cache.lock("import"), cache.build_folder("import") as new:
             with step(f"read {file}"):
                 said = _tar([*words, f"--directory={new}"], None)
-            if said or not all(Path(new, name).is_dir() for name in names):
+            if said or not all((new / name).is_dir() for name in names):
                 raise _unpacking_failed(file, said)
             for name, here in names.items():
                 if not (cache.root / here).exists():
-                    Path(new, name).rename(cache.root / here)
+                    (new / name).rename(cache.root / here)
                 # Another checkout that builds would drop what is older than its own.
                 cache.note_use(here.rpartition("-")[0], cache.root / here)
         artefacts.packages.remember(told.versions)
@@ -160,7 +160,7 @@ def read_manifest(file: Path) -> Manifest:
         if isinstance(made, int) and made != FORMAT:
             raise ImageError(f"{file} has format {made}; this version reads {FORMAT}", _ANEW)
         told = Manifest(**fields)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise wrong from error
     if not _plausible(told):
         raise wrong

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
@@ -185,6 +186,11 @@ def _cut(content: bytes) -> bytes:
     return content[: len(content) // 2]
 
 
+def _deep(content: bytes) -> bytes:
+    """Return a file whose first frame is too deep for a parser."""
+    return struct.pack("<II", 0x184D2A50, 1 << 18) + b"[" * (1 << 18)
+
+
 def _flipped(content: bytes) -> bytes:
     middle = len(content) * 3 // 4
     return content[:middle] + bytes([content[middle] ^ 0x10]) + content[middle + 1 :]
@@ -192,8 +198,8 @@ def _flipped(content: bytes) -> bytes:
 
 @pytest.mark.parametrize(
     "damage",
-    [_cut, _flipped, lambda content: content[:-1], lambda _: b"", lambda _: b"no archive"],
-    ids=["cut", "flipped", "cut-digest", "empty", "text"],
+    [_cut, _flipped, lambda content: content[:-1], lambda _: b"", lambda _: b"no archive", _deep],
+    ids=["cut", "flipped", "cut-digest", "empty", "text", "deep"],
 )
 def test_a_damaged_file_changes_nothing(
     exported: Path,
@@ -210,6 +216,19 @@ def test_a_damaged_file_changes_nothing(
     assert told.value.mend == "copy or export it again"
     assert "\n" not in str(told.value)
     assert [path for path in empty.cache.root.glob("*") if not path.name.endswith(".lock")] == []
+
+
+def test_an_import_that_was_killed_leaves_nothing_to_the_next(
+    exported: Path, empty: Artefacts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child = os.fork()
+    if not child:
+        monkeypatch.setattr(exchange, "_tar", lambda *_: os._exit(9))
+        unpack(empty, exported)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+    unpack(empty, exported)
+    assert [path for path in empty.cache.root.glob(".i*") if path.is_dir()] == []
 
 
 def _archive(told: dict[str, object], file: Path) -> None:
