@@ -236,7 +236,7 @@ def _objections(o: argparse.Namespace) -> Iterator[tuple[object, str, str]]:
     yield lacking, lacking, "leave it out"
     if cards.CONNECTX5 in kinds:
         for asked, word in ((o.rtrs, "--rtrs"), (o.rxe, "--rxe")):
-            what = f"{word}: the ConnectX-5 has no RDMA yet"
+            what = f"{word} is for guests with a ConnectX-3 so far"
             yield asked, what, f"leave out --card, or {word}"
     if o.rxe:
         yield from _rxe_objections(o)

@@ -53,7 +53,11 @@ BAD = [
     ("up --card connectx5 --wire 10.0.0.1:0", USAGE, "write messages, packets, or HOST:PORT"),
     ("up --card connectx3,connectx5 --ports 2", USAGE, "a ConnectX-5 has one port; leave it out"),
     ("up --card connectx5 --driver kernel --link infiniband", USAGE, "speaks Ethernet; leave it"),
-    ("up --card connectx5 --rtrs kernel", USAGE, "no RDMA yet; leave out --card, or --rtrs"),
+    (
+        "up --card connectx5 --rtrs kernel",
+        USAGE,
+        "a ConnectX-3 so far; leave out --card, or --rtrs",
+    ),
     ("up --host b --rxe b --pro", USAGE, "leave out --rxe, or --host"),
     ("up --host b --link infiniband --driver kernel", USAGE, "leave out --link, or --host"),
     ("up --host b --ntb intel-gen4 --window-alias", USAGE, "leave out --host"),
