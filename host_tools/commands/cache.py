@@ -49,9 +49,10 @@ def _export(file: Path) -> None:
     from bluebridge.images.report import ImageError
 
     artefacts = Artefacts()
-    if not wanted():
+    compiled = DEVICE.build() is not None
+    if not compiled and not wanted():
         print("note: no compiled modules, as BLUEBRIDGE_PURE is set; the device runs interpreted")
-    elif DEVICE.build() is None:
+    elif not compiled:
         try:
             device_build.ensure(DEVICE, artefacts.cache)
         except ImageError as error:

@@ -59,3 +59,16 @@ def test_an_interpreted_export_says_so(
     assert cli.main(["cache", "export", str(tmp_path / "file")]) == 0
     assert compiled == []
     assert "note: no compiled modules, as BLUEBRIDGE_PURE is set" in capsys.readouterr().out
+
+
+def test_an_interpreted_export_of_a_compiled_checkout_has_its_modules(
+    compiled: list[object],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """They are in the cache, and so in the file: nothing is to be noted."""
+    monkeypatch.setenv(PURE, "1")
+    monkeypatch.setattr("bluebridge.hot_modules.DEVICE.build", lambda: str(tmp_path))
+    assert cli.main(["cache", "export", str(tmp_path / "file")]) == 0
+    assert "note:" not in capsys.readouterr().out
