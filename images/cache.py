@@ -166,12 +166,21 @@ class Cache:
         for note in self.root.glob(f"{USES}/{name}.{'[0-9a-f]' * 16}"):
             try:
                 home, _, folder = note.read_text().partition("\n")
-            except FileNotFoundError:  # another process has forgotten it meanwhile
+            except OSError:  # another process has forgotten it meanwhile, or it is not for us
                 continue
-            if not Path(home).is_dir():
-                note.unlink(missing_ok=True)
+            if _gone(Path(home)):
+                with contextlib.suppress(OSError):
+                    note.unlink()
             elif Path(home) != HOME:
                 yield folder
+
+
+def _gone(folder: Path) -> bool:
+    """Whether there is no such folder; one of which that cannot be known is there."""
+    try:
+        return not folder.is_dir()
+    except OSError:  # as in the home of another user
+        return False
 
 
 @contextmanager

@@ -181,6 +181,18 @@ def test_checkouts_that_share_it_keep_the_last_of_each(
     assert there == [False, False, True, True, True, True, True]
 
 
+def test_a_checkout_that_may_not_be_looked_at_keeps_what_it_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The home of another user. Here its name is too long, which is refused to root as well."""
+    cache = Cache(tmp_path)
+    for digit, home in ("1", "a" * 300), ("2", "b"), ("3", "b"), ("4", "b"):
+        monkeypatch.setattr("bluebridge.images.cache.HOME", tmp_path / home)
+        folder = cache.ensure("thing", digit * 16, make)
+        assert folder.is_dir()
+    assert cache.folder("thing", "1" * 16).is_dir()
+
+
 def test_a_snapshot_that_cannot_be_removed(tmp_path: Path) -> None:
     snapshot = Snapshot("test", ("x",), Cache(tmp_path))
     snapshot.ensure(lambda state: state.touch())
