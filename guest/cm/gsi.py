@@ -83,15 +83,18 @@ class GsiTransport:
             pass
         self._cq.req_notify()
         arrived: list[Received] = []
+        patience = RESOLVE_SECONDS
         while completions := self._cq.poll(RECEIVES):
             for completion in completions:
                 if completion.wr_id & SEND_FLAG:
                     with self._lock:
                         self._free.append(completion.wr_id & ~SEND_FLAG)
                 elif completion.status is WcStatus.SUCCESS:
-                    taken = self._take(completion)
+                    taken = self._take(completion, patience)
                     if taken is not None:
                         arrived.append(taken)
+                    else:
+                        patience = 0.0  # senders that nobody knows hold others up once
         return arrived
 
     def send(self, mad: bytes, peer: Peer) -> None:
@@ -140,7 +143,7 @@ class GsiTransport:
     def _address(self, slot: int) -> int:
         return self._memory.address + slot * SLOT
 
-    def _take(self, completion: Wc) -> Received | None:
+    def _take(self, completion: Wc, patience: float) -> Received | None:
         """Return the MAD of a completion; None if its sender has no MAC address any more."""
         slot = completion.wr_id
         start = slot * SLOT
@@ -151,7 +154,7 @@ class GsiTransport:
         if peer.mac:
             return Received(mad, peer)
         try:
-            mac = self._resolver.resolve(_ip_of(peer.gid), RESOLVE_SECONDS)
+            mac = self._resolver.resolve(_ip_of(peer.gid), patience)
         except (OSError, ValueError):
             return None
         return Received(mad, replace(peer, mac=mac))

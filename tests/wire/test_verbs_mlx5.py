@@ -8,11 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from bluebridge.device.layout.ib.mad import MAD_SIZE
+from bluebridge.guest.cm.gsi import GsiTransport, roce_port
+from bluebridge.guest.cm.interface import Peer
 from bluebridge.guest.protocols.rtrs.transport.interfaces import Interfaces
 from bluebridge.guest.providers import open_device
 from bluebridge.guest.verbs import QpState, QpType, WcStatus
 from bluebridge.host_tools.vfio_user.bus import SocketBus
 from tests.models.server import devices as serving_devices
+from tests.models.until import until
 from tests.models.verbs.contract import Devices, VerbsContract
 from tests.models.verbs.krping_contract import CLIENT_IP, SERVER_IP, KrpingContract, Side
 from tests.models.verbs.player import Player
@@ -80,3 +84,33 @@ def test_a_ring_of_frames_fails_before_it_runs(folder: Path, state: QpState) -> 
             (wc,) = ring.wait()
             assert (wc.wr_id, wc.status) == (7, WcStatus.WR_FLUSH_ERR)
             ring.qp.modify_reset()
+
+
+class _Silent:
+    """A resolver that no neighbour answers."""
+
+    def __init__(self) -> None:
+        self.waited: list[float] = []
+
+    def resolve(self, ip: str, timeout: float = 2.0) -> bytes:
+        self.waited.append(timeout)
+        raise TimeoutError(f"{ip} does not answer")
+
+
+def test_strangers_do_not_hold_the_connection_manager_up(folder: Path) -> None:
+    """Completions of this card do not tell a sender's MAC address: it is asked for."""
+    silent, count = _Silent(), 8
+    with ExitStack() as stack:
+        ends = []
+        for name, ip in ("a", CLIENT_IP), ("b", SERVER_IP):
+            bus = stack.enter_context(closing(SocketBus(folder / name)))
+            device = stack.enter_context(open_device(bus))
+            port = roce_port(device, ip)
+            transport = GsiTransport(device, port.gid_index, silent)
+            ends.append((port, stack.enter_context(closing(transport))))
+        (_, stranger), (port, other) = ends
+        for _ in range(count):
+            stranger.send(bytes(MAD_SIZE), Peer(port.gid, port.mac))
+        stranger.flush(10.0)
+        until(lambda: other.receive() == [] and len(silent.waited) == count)
+    assert silent.waited.count(0.0) >= count // 2, silent.waited
