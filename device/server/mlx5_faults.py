@@ -8,7 +8,7 @@ from bluebridge.device import cards
 from bluebridge.device.armed_faults import ArmedFault
 from bluebridge.device.layout.faults import Effect, NamedFault
 from bluebridge.device.layout.mlx5.commands import Opcode, Status
-from bluebridge.device.layout.mlx5.cqe import Syndrome
+from bluebridge.device.layout.mlx5.cqe import VENDOR_SYNDROMES, Syndrome
 from bluebridge.device.layout.mlx5.event_queues import DATA_BYTES, DATA_OFFSET, QUEUE_EQE, EventType
 from bluebridge.device.layout.mlx5.faults import BY_NAME
 from bluebridge.device.layout.mlx5.init_segment import MSIX_VECTORS
@@ -55,7 +55,7 @@ class ConnectX5Faults(CardFaults):
         return number
 
     def vendor(self, status: int) -> int:
-        return 0
+        return VENDOR_SYNDROMES[Syndrome(status)]
 
     def begin(self, fault: ArmedFault, values: Mapping[str, str]) -> None:
         if fault.effect is Effect.DOORBELL_IGNORED:

@@ -10,7 +10,7 @@ from bluebridge.device.fabric.local import LocalFabric
 from bluebridge.device.layout.faults import PARAMETERS
 from bluebridge.device.layout.mlx4 import faults as mlx4
 from bluebridge.device.layout.mlx5.commands import Opcode, Status
-from bluebridge.device.layout.mlx5.cqe import CQE, ERROR_CQE, CqeOpcode, Syndrome
+from bluebridge.device.layout.mlx5.cqe import CQE, ERROR_CQE, VENDOR_SYNDROMES, CqeOpcode, Syndrome
 from bluebridge.device.layout.mlx5.event_queues import (
     CQ_ERROR_EQE,
     EQE,
@@ -123,6 +123,15 @@ def test_a_completion_says_each_syndrome(wire: Wire, syndrome: Syndrome) -> None
     assert opcode_of(failed) is CqeOpcode.REQUEST_ERROR
     assert (syndrome_of(failed), ERROR_CQE.get(failed, "vendor_syndrome")) == (syndrome, 0x33)
     assert syndrome_of(good) == 0
+
+
+@pytest.mark.parametrize("syndrome", list(Syndrome))
+def test_a_completion_has_the_vendor_syndrome_of_hardware(wire: Wire, syndrome: Syndrome) -> None:
+    """The one that the adapter's own errors have (docs/faults.md)."""
+    (name,) = (fault.name for fault in FAULTS if fault.fixed.get("status") == syndrome.name)
+    arm(wire.commands, f"{name} qp-type=ETH")
+    (failed,) = wire.send()
+    assert ERROR_CQE.get(failed, "vendor_syndrome") == VENDOR_SYNDROMES[syndrome] != 0
 
 
 def test_work_that_the_adapter_cannot_do_fails_and_leaves_no_frame(wire: Wire) -> None:
