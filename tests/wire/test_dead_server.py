@@ -16,6 +16,7 @@ from bluebridge.guest.protocols.krping import host as krping
 from bluebridge.guest.protocols.krping.progress import Log
 from bluebridge.guest.providers import open_device
 from bluebridge.guest.verbs import DeviceLost, QpInit, QpType, WrOpcode
+from bluebridge.host_tools.lab.hardware import tell
 from bluebridge.host_tools.vfio_user.bus import SocketBus
 from tests.models.players import connected, driven
 from tests.models.server import ServerProcess, functions
@@ -152,6 +153,22 @@ def test_a_device_that_is_gone_is_not_opened(server: ServerProcess, tmp_path: Pa
     server.kill()
     with pytest.raises(DeviceLost, match="the device is gone"):
         open_hca(bus)
+    bus.close()
+
+
+def test_a_connectx5_that_was_reset_is_lost(start_server: StartServer, tmp_path: Path) -> None:
+    """Its command queue is gone: a command waited a minute, and so did each of tear-down."""
+    control = tmp_path / "control"
+    words = ("--card", "connectx5", "--control", str(control))
+    start_server("bluebridge.device", *functions(tmp_path), *words)
+    bus = SocketBus(tmp_path / "a")
+    device = open_device(bus)
+    tell(control, "arm a function-reset")
+    begun = time.monotonic()
+    with pytest.raises(DeviceLost, match="mlx5_0: the device was reset"):
+        device.query_port()
+    device.close()
+    assert time.monotonic() - begun < SECONDS
     bus.close()
 
 

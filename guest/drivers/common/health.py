@@ -45,7 +45,7 @@ class HcaHealth:
     def check(self) -> None:
         """Raise `DeviceLost` if the device is lost.
 
-        It reads one register, at most twice every `HEALTH_SECONDS`.
+        It looks at the device at most twice every `HEALTH_SECONDS`.
         """
         now = time.monotonic()
         if not self._reason:
@@ -53,11 +53,17 @@ class HcaHealth:
                 return
             self._due = now + HEALTH_SECONDS / 2
             word = self._bus.read32(*self._where)
-            if not word:
-                return
-            if word != ALL_ONES:
+            if word not in (0, ALL_ONES):
                 self._reason = f"the device reports the internal error {word:#010x}"
+            elif not word:
+                self._reason = self._trouble()
+                if not self._reason:
+                    return
         raise self.loss()
+
+    def _trouble(self) -> str:
+        """Return what is wrong with a device that reports no error; empty if nothing is."""
+        return ""
 
     def loss(self) -> DeviceLost:
         """Return the error for a lost device, to raise or to report.

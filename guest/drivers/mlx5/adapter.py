@@ -54,6 +54,17 @@ class Resettable(CompletionOwner, Protocol):
         """Return the operation of the send entry that begins at block `index`."""
 
 
+class InterfaceHealth(HcaHealth):
+    """The health of a device whose interface is up (core/health.c: sensor_nic_disabled).
+
+    A reset takes it down, and with it the command queue: no command would end.
+    """
+
+    def _trouble(self) -> str:
+        state = self._bus.read32(0, init_segment.QUEUE_LOW) >> 8 & 7
+        return "the device was reset" if state == init_segment.NIC_DISABLED else ""
+
+
 class Adapter:
     """The common parts of one device, with which queues, regions and ports are made.
 
@@ -67,7 +78,7 @@ class Adapter:
         self.owners: dict[int, Resettable] = {}
         """Queue pairs by their user indices."""
         self.completion_queues: dict[int, EventOwner] = {}
-        self.health = HcaHealth(bus, name, 0, _ERRORS)
+        self.health = InterfaceHealth(bus, name, 0, _ERRORS)
         self.vectors = InterruptVectors(())
         self.uar = 0
         self._chance = chance or SystemRandom()
