@@ -40,6 +40,7 @@ DEVICE = Group(
         "bluebridge.device.rings",
     ),
     modules=(
+        "bluebridge.device.armed_faults",
         "bluebridge.device.buslog.native_packing",
         "bluebridge.device.buslog.packing",
         "bluebridge.device.buslog.reader",

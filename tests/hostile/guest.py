@@ -36,7 +36,8 @@ def attacked(folder: Path, bridge: str, card: str = CONNECTX3.name) -> Iterator[
     The hostile guest's HCA is a `card`; with another one than the bystander's there is none for
     InfiniBand.
     """
-    words = ["--ntb-model", bridge, "--log", str(folder / "log")]
+    # New tries each millisecond cost most: what bounds them is attacked, too.
+    words = ["--ntb-model", bridge, "--log", str(folder / "log"), "--rnr", "fast"]
     for name, kind in ((HOSTILE, card), (BYSTANDER, CONNECTX3.name)):
         words += ["--hca", f"name={name},socket={folder / f'hca-{name}'},card={kind}"]
     if card == CONNECTX3.name:
