@@ -56,7 +56,7 @@ _AGAIN = "copy or export it again"
 
 @dataclass(frozen=True)
 class Manifest:
-    """What an exported cache says of itself."""
+    """The head of an exported cache: format, version of bluebridge, artefacts, where it serves."""
 
     format: int
     bluebridge: str

@@ -43,6 +43,7 @@ MODULES = tuple(
         "bus.vfio",
         "drivers.common.event_queue",
         "drivers.common.qp_attributes",
+        "drivers.common.shared_receives",
         "drivers.dma.channel",
         "drivers.hca.posting.operations",
         "drivers.hca.posting.wqe",

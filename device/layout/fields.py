@@ -172,6 +172,16 @@ class Struct:
         word = word & ~(item.mask << item.low) | value << item.low
         data[start : start + item.width] = word.to_bytes(item.width, self.order)
 
+    def take(self, target: bytearray, source: bytes, *names: str) -> None:
+        """Store into `target` the values that fields have in `source`."""
+        for name in names:
+            raw = self._by_name[name].raw
+            self.set(target, name, self.get_raw(source, name) if raw else self.get(source, name))
+
+    def take_if_set(self, target: bytearray, source: bytes, *names: str) -> None:
+        """Store into `target` the values of those fields that are not zero in `source`."""
+        self.take(target, source, *(name for name in names if self.get(source, name)))
+
     def pack(self, values: Mapping[str, Value] | None = None, /, **more: Value) -> bytearray:
         """Return a structure with the given fields set and zeros elsewhere."""
         data = bytearray(self.size)

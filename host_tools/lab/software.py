@@ -23,7 +23,7 @@ CHOICE = "kernel"
 
 @dataclass(frozen=True)
 class GuestSoftware:
-    """What guests run instead of, or besides, what every guest has."""
+    """The software that a user chose for guests: a kernel, its modules, files over the root."""
 
     kernel: str = ""
     """The name of a kernel, or the path of an image; empty for the user's choice."""

@@ -157,7 +157,7 @@ class Machine:
         self.functions[step.function % len(self.functions)].reset()
 
     def map(self, step: Step) -> None:
-        """More memory."""
+        """Map memory of a guest, unless it overlaps."""
         address, pages = step.numbers
         host = self._host(step)
         size = min(max(pages, 1) * PAGE, MOST_MAPPED)
@@ -165,7 +165,7 @@ class Machine:
             host.give_memory(address, size)
 
     def unmap(self, step: Step) -> None:
-        """Less memory."""
+        """Unmap memory of a guest from an address on."""
         self._host(step).unmap(step.numbers[0])
 
     def operator(self, step: Step) -> None:

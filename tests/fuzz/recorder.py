@@ -40,7 +40,7 @@ class Tape:
         self._loaded: set[Step] = set()
 
     def content(self) -> bytes:
-        """All steps."""
+        """Return all steps, encoded as an input."""
         return b"".join(encode(FORMS, step) for step in self.steps)
 
     def add(self, kind: Kind, number: int | None, *numbers: int, data: bytes = b"") -> None:

@@ -50,30 +50,17 @@ OPTIONAL: dict[OptPar, str] = {
 LINK_TYPE = {LinkLayer.INFINIBAND: 0, LinkLayer.ETHERNET: 1}
 
 
-def _take(target: bytearray, source: bytes, *names: str) -> None:
-    for name in names:
-        field = QPC.field(name)
-        value = QPC.get_raw(source, name) if field.raw else QPC.get(source, name)
-        QPC.set(target, name, value)
-
-
-def _take_if_set(target: bytearray, source: bytes, *names: str) -> None:
-    for name in names:
-        if QPC.get(source, name):
-            _take(target, source, name)
-
-
 def _merge_rtr(qp: HcaPair, source: bytes) -> None:
     """Take over the path and the responder's fields, for INIT2RTR."""
-    _take(qp.context, source, "remote_qpn", "next_recv_psn", "rra_max")
-    _take_if_set(qp.context, source, "mtu_msgmax", "roce_mode", "min_rnr_timer")
+    QPC.take(qp.context, source, "remote_qpn", "next_recv_psn", "rra_max")
+    QPC.take_if_set(qp.context, source, "mtu_msgmax", "roce_mode", "min_rnr_timer")
     if qp.role is Role.RSS:
         # the RSS context lies over the rest of the path
-        _take(qp.context, source, "pri_counter_index", "pri_sched_queue")
+        QPC.take(qp.context, source, "pri_counter_index", "pri_sched_queue")
     elif qp.connected or any(QPC.get_raw(source, "pri_path")):
         timeout = QPC.get(qp.context, "pri_ack_timeout")
         pkey_index = QPC.get(qp.context, "pri_pkey_index")
-        _take(qp.context, source, "pri_path")
+        QPC.take(qp.context, source, "pri_path")
         QPC.set(qp.context, "pri_pkey_index", pkey_index)  # it changes by the mask only
         if not QPC.get(source, "pri_ack_timeout"):
             QPC.set(qp.context, "pri_ack_timeout", timeout)
@@ -84,8 +71,8 @@ def _merge_rtr(qp: HcaPair, source: bytes) -> None:
 
 def _merge_rts(qp: HcaPair, source: bytes) -> None:
     """Take over the requester's fields, for RTR2RTS."""
-    _take(qp.context, source, "next_send_psn")
-    _take_if_set(qp.context, source, "pri_ack_timeout", "retry_count", "rnr_retry", "sra_max")
+    QPC.take(qp.context, source, "next_send_psn")
+    QPC.take_if_set(qp.context, source, "pri_ack_timeout", "retry_count", "rnr_retry", "sra_max")
     qp.engine.next_psn = QPC.get(source, "next_send_psn")
 
 
@@ -124,7 +111,7 @@ def modify(adapter: Adapter, command: Command) -> None:
         _merge_rts(qp, context)
     for bit, name in OPTIONAL.items():
         if mask >> bit & 1:
-            _take(qp.context, context, name)
+            QPC.take(qp.context, context, name)
     qp.load()
     if target is QpState.SQD:
         qp.drain(event=bool(command.in_modifier & MODIFIER_SQD_EVENT))

@@ -49,19 +49,6 @@ INITIAL = (
 """The fields that RST2INIT_QP takes over what CREATE_QP said, where they are not zero."""
 
 
-def _take(target: bytearray, source: bytes, *names: str) -> None:
-    for name in names:
-        field = QPC.field(name)
-        value = QPC.get_raw(source, name) if field.raw else QPC.get(source, name)
-        QPC.set(target, name, value)
-
-
-def _take_if_set(target: bytearray, source: bytes, *names: str) -> None:
-    for name in names:
-        if QPC.get(source, name):
-            _take(target, source, name)
-
-
 def create(adapter: Adapter, data: bytes) -> bytes:
     """Make a queue pair in RST, and return its number."""
     return numbered(adapter.objects.rdma.create_pair(data))
@@ -84,7 +71,7 @@ def modify(adapter: Adapter, data: bytes) -> bytes:
     pair = rdma.pair(qpn)
     if pair is None:
         merged = bytearray(rdma.known(qpn).context)
-        _take_if_set(merged, context, *INITIAL)
+        QPC.take_if_set(merged, context, *INITIAL)
         rdma.initialise(qpn, merged)
         return b""
     if target is QpState.RTR:
@@ -94,7 +81,7 @@ def modify(adapter: Adapter, data: bytes) -> bytes:
     mask = QP_IN.get(data, "mask")
     for bit, name in OPTIONAL.items():
         if mask & bit:
-            _take(pair.context, context, name)
+            QPC.take(pair.context, context, name)
     pair.load()
     pair.set_state(PairState[target.name])
     if target is QpState.RTR:
@@ -104,13 +91,13 @@ def modify(adapter: Adapter, data: bytes) -> bytes:
 
 def _merge_rtr(pair: CardPair, source: bytes) -> None:
     """Take over the path and the responder's fields, for INIT2RTR_QP."""
-    _take(pair.context, source, "remote_qpn", "next_recv_psn", "rra_max")
-    _take_if_set(pair.context, source, "mtu", "log_message", "min_rnr_timer")
+    QPC.take(pair.context, source, "remote_qpn", "next_recv_psn", "rra_max")
+    QPC.take_if_set(pair.context, source, "mtu", "log_message", "min_rnr_timer")
     timeout, pkey_index, port = (
         QPC.get(pair.context, name) for name in ("pri_ack_timeout", "pri_pkey_index", "pri_port")
     )
     if pair.connected:
-        _take(pair.context, source, "pri_path")
+        QPC.take(pair.context, source, "pri_path")
         QPC.set(pair.context, "pri_pkey_index", pkey_index)  # it changes by the mask only
         QPC.set(pair.context, "pri_port", port)
         if not QPC.get(source, "pri_ack_timeout"):
@@ -120,8 +107,8 @@ def _merge_rtr(pair: CardPair, source: bytes) -> None:
 
 def _merge_rts(pair: CardPair, source: bytes) -> None:
     """Take over the requester's fields, for RTR2RTS_QP."""
-    _take(pair.context, source, "next_send_psn")
-    _take_if_set(pair.context, source, "pri_ack_timeout", "retry_count", "rnr_retry", "sra_max")
+    QPC.take(pair.context, source, "next_send_psn")
+    QPC.take_if_set(pair.context, source, "pri_ack_timeout", "retry_count", "rnr_retry", "sra_max")
     pair.engine.next_psn = QPC.get(source, "next_send_psn")
 
 

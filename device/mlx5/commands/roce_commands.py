@@ -38,7 +38,7 @@ def attach(adapter: Adapter, data: bytes) -> bytes:
 
 
 def detach(adapter: Adapter, data: bytes) -> bytes:
-    """Undo that."""
+    """Give a queue pair no more datagrams of a group."""
     gid, qpn = GROUP_MEMBER.get_raw(data, "gid"), GROUP_MEMBER.get(data, "qpn")
     adapter.objects.rdma.groups.detach(gid, qpn)
     return b""

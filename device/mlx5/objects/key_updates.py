@@ -52,7 +52,7 @@ HARMLESS: Final = int(KeyMask.FREE | KeyMask.KEY)
 
 
 class Change(NamedTuple):
-    """What a work request changes of a key: fields of `context` by `mask`, and a list.
+    """A change of a key by a work request: fields of `context` by `mask`, and a list.
 
     `listed` is the list itself or where it is, None without one; `octowords` is its length and
     `offset` its place in the translation, both in 16 bytes.

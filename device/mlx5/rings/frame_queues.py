@@ -130,7 +130,7 @@ class FrameQueue(QueuePair):
 
 
 class SendQueueObject(FrameQueue):
-    """An SQ."""
+    """The SQ of a network interface: its context, its entries and the sender of their frames."""
 
     def __init__(
         self, around: Surroundings, number: int, context: bytes, buffer: QueueBuffer

@@ -20,10 +20,11 @@ from bluebridge.device.layout.mlx5.contexts import (
 )
 from bluebridge.device.layout.mlx5.objects import CONTEXT, MODIFY_QUEUE
 from bluebridge.guest.drivers.common.qp_attributes import own
+from bluebridge.guest.drivers.common.shared_receives import log2
 from bluebridge.guest.drivers.mlx5.adapter import Adapter
 from bluebridge.guest.drivers.mlx5.cq import Cq
 from bluebridge.guest.drivers.mlx5.ports import NO_TIR, Port
-from bluebridge.guest.drivers.mlx5.work_queues import WorkQueues, log2, wq_context
+from bluebridge.guest.drivers.mlx5.work_queues import WorkQueues, wq_context
 from bluebridge.guest.errors import DeviceLost
 from bluebridge.guest.verbs.enums import QpState
 from bluebridge.guest.verbs.transitions import check_step

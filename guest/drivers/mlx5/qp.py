@@ -17,9 +17,10 @@ from bluebridge.device.layout.mlx5.queue_pairs import (
 from bluebridge.device.layout.mlx5.queue_pairs import QpState as CardState
 from bluebridge.device.layout.net.roce import GSI_QPN, MTU_BYTES
 from bluebridge.guest.drivers.common.qp_attributes import attributes, own
+from bluebridge.guest.drivers.common.shared_receives import log2
 from bluebridge.guest.drivers.mlx5.adapter import Adapter
 from bluebridge.guest.drivers.mlx5.cq import Cq
-from bluebridge.guest.drivers.mlx5.work_queues import Srq, WorkQueues, log2
+from bluebridge.guest.drivers.mlx5.work_queues import Srq, WorkQueues
 from bluebridge.guest.drivers.mlx5.wqe import FIRST_UDP_PORT
 from bluebridge.guest.errors import VerbsError
 from bluebridge.guest.verbs.enums import QpState, QpType

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 import threading
 from collections.abc import Sequence
 from typing import Final
@@ -14,6 +13,7 @@ from bluebridge.device.layout.mlx5.objects import CONTEXT, MODIFY_QUEUE
 from bluebridge.device.layout.mlx5.queue_pairs import RMP_LIMIT, RMP_READY
 from bluebridge.device.layout.mlx5.wqe import BLOCK_BYTES, CQE_REQUEST
 from bluebridge.guest.bus.byte_order import swap32
+from bluebridge.guest.drivers.common.shared_receives import SharedReceives, log2
 from bluebridge.guest.drivers.mlx5.adapter import PAGE, Adapter, page_list
 from bluebridge.guest.drivers.mlx5.wqe import (
     KEY_CHANGE_BYTES,
@@ -27,15 +27,9 @@ from bluebridge.guest.verbs.enums import QpType, WcOpcode
 from bluebridge.guest.verbs.transitions import StateChanges
 from bluebridge.guest.verbs.values import QpInit, RecvWr, SendWr
 
-NEXT: Final = struct.Struct(">2xH12x")
 _COUNTER: Final = 0xFFFF
 _LONGEST: Final = 1024
 """Bytes of the longest entry (`max_wqe_sz_sq`)."""
-
-
-def log2(value: int) -> int:
-    """Return the exponent of the smallest power of two that is not below `value`."""
-    return max(0, value - 1).bit_length()
 
 
 def wq_context(values: dict[str, int], head: bytes | bytearray) -> bytes:
@@ -43,32 +37,12 @@ def wq_context(values: dict[str, int], head: bytes | bytearray) -> bytes:
     return bytes(head)[:WQ_OFFSET] + bytes(WQ.pack(dict(values)))
 
 
-class Srq:
-    """A queue of receive requests that several queue pairs take from: an RMP.
-
-    Free entries form a list linked through the entries themselves; one entry stays unused, as in
-    Linux, so that head and tail of that list never meet.
-    """
+class Srq(SharedReceives):
+    """A queue of receive requests that several queue pairs take from: an RMP."""
 
     def __init__(self, adapter: Adapter, pdn: int, max_wr: int, max_sge: int) -> None:
+        super().__init__(adapter.bus, max_wr, max_sge, adapter.capability("log_max_srq_size"))
         self._adapter = adapter
-        self._log = max_wr.bit_length()
-        self.shift = (max(32, 16 + 16 * max_sge) - 1).bit_length()
-        too_long = self._log > adapter.capability("log_max_srq_size")
-        if max_wr < 1 or max_sge < 1 or too_long or self.shift > 11:
-            raise VerbsError(f"an SRQ of {max_wr} requests of {max_sge} pieces is not possible")
-        self._max_sge = (1 << self.shift) // 16 - 1
-        count = 1 << self._log
-        self._memory = adapter.bus.allocate(max(PAGE, count << self.shift))
-        self.data = self._memory.view
-        self._record = adapter.bus.allocate(8, 8)
-        self.record_word = self._record.view.cast("I")
-        for index in range(count):
-            NEXT.pack_into(self.data, index << self.shift, (index + 1) & (count - 1))
-        self._head, self._tail = 0, count - 1
-        self._posted = 0
-        self._wr_ids = [0] * count
-        self._lock = threading.Lock()
         self._work = {
             "pd": pdn, "doorbell_record": self._record.address, "log_stride": self.shift,
             "log_size": self._log,
@@ -77,46 +51,19 @@ class Srq:
         pages = page_list(self._memory.address, len(self.data))
         self.srqn = adapter.commands.make(Opcode.CREATE_RMP, bytes(CONTEXT) + context + pages)
 
-    def post_recv(self, wrs: RecvWr | Sequence[RecvWr]) -> None:
-        """Post receive requests; raises `VerbsError` at the first that does not fit."""
-        requests = (wrs,) if isinstance(wrs, RecvWr) else wrs
-        with self._lock:
-            try:
-                for wr in requests:
-                    self._post(wr)
-            finally:
-                self.record_word[0] = swap32(self._posted & _COUNTER)
-
     def arm_limit(self, limit: int) -> None:
         """Ask for one SRQ_LIMIT event when fewer than `limit` requests are left."""
         head = MODIFY_QUEUE.pack(state=RMP_READY, number=self.srqn, fields=RMP_LIMIT)
         context = wq_context({**self._work, "limit": limit}, RMPC.pack(state=RMP_READY))
         self._adapter.commands.run(Opcode.MODIFY_RMP, bytes(head) + context)
 
-    def complete(self, index: int) -> int:
-        """Take entry `index` back after its completion; returns its wr_id."""
-        with self._lock:
-            NEXT.pack_into(self.data, self._tail << self.shift, index)
-            self._tail = index
-            return self._wr_ids[index]
-
     def destroy(self) -> None:
         """Take the queue back from the device; its queue pairs must be gone."""
         self._adapter.commands.run(Opcode.DESTROY_RMP, number=self.srqn)
-        self.record_word.release()
-        self._record.free()
-        self._memory.free()
+        self._free_memory()
 
-    def _post(self, wr: RecvWr) -> None:
-        if len(wr.sg_list) > self._max_sge:
-            raise VerbsError(f"{len(wr.sg_list)} pieces, the queue takes {self._max_sge}")
-        if self._head == self._tail:
-            raise VerbsError("the shared receive queue is full")
-        offset = self._head << self.shift
-        self._wr_ids[self._head] = wr.wr_id
-        (self._head,) = NEXT.unpack_from(self.data, offset)
-        write_receive(self.data, offset + 16, wr, self._max_sge)
-        self._posted += 1
+    def _write(self, offset: int, wr: RecvWr) -> None:
+        write_receive(self.data, offset, wr, self._max_sge)
 
 
 class WorkQueues(StateChanges):

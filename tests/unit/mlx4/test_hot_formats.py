@@ -19,9 +19,9 @@ from bluebridge.device.mlx4.rings import completions
 from bluebridge.device.mlx4.rings import work_requests as device_wqe
 from bluebridge.device.packets import forms
 from bluebridge.device.rings import receive_ring
+from bluebridge.guest.drivers.common import shared_receives as guest_srq
 from bluebridge.guest.drivers.hca.posting import wqe as guest_wqe
 from bluebridge.guest.drivers.hca.queues import cq as guest_cq
-from bluebridge.guest.drivers.hca.queues import work_queues as guest_srq
 
 Name = str | tuple[str, ...]
 """A field, or all fields of one word."""

@@ -13,9 +13,10 @@ from bluebridge.device.layout.mlx4.contexts import (
 from bluebridge.device.layout.net.ip import ROCE_V2
 from bluebridge.device.layout.net.roce import MTU_BYTES
 from bluebridge.guest.drivers.common.qp_attributes import attributes, own
+from bluebridge.guest.drivers.common.shared_receives import log2
 from bluebridge.guest.drivers.hca.posting.blueflame import BlueFlame
 from bluebridge.guest.drivers.hca.queues.cq import Cq
-from bluebridge.guest.drivers.hca.queues.work_queues import Srq, WorkQueues, log2
+from bluebridge.guest.drivers.hca.queues.work_queues import Srq, WorkQueues
 from bluebridge.guest.drivers.hca.resources.adapter import Adapter
 from bluebridge.guest.errors import VerbsError
 from bluebridge.guest.verbs.enums import QpState, QpType
