@@ -94,6 +94,15 @@ CREATE_MKEY = Struct(
     doc="The context at 0x10, the list of pages at 0x110.",
     source="mlx5_ifc.h: mlx5_ifc_create_mkey_in_bits",
 )
+SPECIAL_CONTEXTS = Struct(
+    "SPECIAL_CONTEXTS",
+    0x20,
+    u32("dump_fill_lkey", 0x08, "through which nothing is stored"),
+    u32("reserved_lkey", 0x0C, "all of memory, for queue pairs with `reserved_lkey`"),
+    u32("null_key", 0x10, "of parts of keys that are absent"),
+    doc="Output of QUERY_SPECIAL_CONTEXTS: keys that need no CREATE_MKEY.",
+    source="mlx5_ifc.h: mlx5_ifc_query_special_contexts_out_bits",
+)
 QUERY_VPORT = Struct(
     "QUERY_VPORT",
     0x10,

@@ -6,9 +6,16 @@ from collections.abc import Iterator
 
 from bluebridge.device.layout.mlx5.commands import Opcode
 from bluebridge.device.layout.mlx5.contexts import MKC
-from bluebridge.device.layout.mlx5.objects import CREATE_MKEY, ENTRY, LIST, QUERY_Q_COUNTER
+from bluebridge.device.layout.mlx5.objects import (
+    CREATE_MKEY,
+    ENTRY,
+    LIST,
+    QUERY_Q_COUNTER,
+    SPECIAL_CONTEXTS,
+)
 from bluebridge.device.mlx5.adapter import Adapter
 from bluebridge.device.mlx5.commands.command import Rule, number_of, numbered
+from bluebridge.device.mlx5.objects.keys import RESERVED_LKEY
 from bluebridge.device.mlx5.ports.counters import q_counters
 
 
@@ -53,6 +60,11 @@ def destroy_mkey(adapter: Adapter, data: bytes) -> bytes:
     return b""
 
 
+def query_special_contexts(adapter: Adapter, data: bytes) -> bytes:
+    """Return the keys that need no CREATE_MKEY: that to all of memory."""
+    return bytes(SPECIAL_CONTEXTS.pack(reserved_lkey=RESERVED_LKEY))
+
+
 def alloc_q_counter(adapter: Adapter, data: bytes) -> bytes:
     """Return the number of a set of counters, which are zero."""
     return numbered(adapter.objects.create_counters())
@@ -84,6 +96,7 @@ RULES: dict[int, Rule] = {
     Opcode.CREATE_MKEY: Rule(create_mkey, CREATE_MKEY.size),
     Opcode.QUERY_MKEY: Rule(query_mkey),
     Opcode.DESTROY_MKEY: Rule(destroy_mkey),
+    Opcode.QUERY_SPECIAL_CONTEXTS: Rule(query_special_contexts),
     Opcode.ALLOC_Q_COUNTER: Rule(alloc_q_counter),
     Opcode.DEALLOC_Q_COUNTER: Rule(dealloc_q_counter),
     Opcode.QUERY_Q_COUNTER: Rule(query_q_counter, QUERY_Q_COUNTER.size),

@@ -22,6 +22,8 @@ from bluebridge.device.refusal import Refusal
 FIRST_KEY: Final = 2
 """The first index: keys 0x000 to 0x1ff stand for none and for the end of lists."""
 MAX_KEYS: Final = (1 << LOG_MAX_KEYS) - FIRST_KEY
+RESERVED_LKEY: Final = 0xFFFF_FF00
+"""All of memory in every domain, for queue pairs that may use it; an index that no key gets."""
 PORTION: Final = 1 << 14
 """Pages of a list that are read in one turn of the loop: some three milliseconds."""
 PAGE_SHIFTS: Final = range(12, 32)

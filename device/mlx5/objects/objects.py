@@ -12,7 +12,7 @@ from bluebridge.device.layout.mlx5.commands import Status
 from bluebridge.device.layout.mlx5.contexts import RQC, SQC, TIRC, Dispatch
 from bluebridge.device.layout.net.ethernet import ETHERTYPE_VLAN
 from bluebridge.device.mlx5.numbers import Numbers
-from bluebridge.device.mlx5.objects.keys import PAGE_SHIFTS, MemoryKeys
+from bluebridge.device.mlx5.objects.keys import PAGE_SHIFTS, RESERVED_LKEY, MemoryKeys
 from bluebridge.device.mlx5.objects.rdma import RdmaObjects
 from bluebridge.device.mlx5.ports.registers import PortRegisters
 from bluebridge.device.mlx5.ports.roce_addresses import OwnAddresses
@@ -40,7 +40,6 @@ from bluebridge.device.rdma.ports.port import Port
 
 _Object = TypeVar("_Object")
 
-NO_RESERVED_KEY: Final = -1
 PD_BITS: Final = 24
 MOST_REGISTERED_PAGES: Final = 1 << 16
 MAX_PDS: Final = 1 << 16
@@ -81,7 +80,7 @@ class Objects:
         self.domains = Numbers("transport domain", 1, MAX_DOMAINS)
         self.counter_sets = Numbers("counter set", 1, MAX_COUNTER_SETS)
         regions = MemoryRegions(
-            reserved_lkey=NO_RESERVED_KEY,
+            reserved_lkey=RESERVED_LKEY,
             pd_bits=PD_BITS,
             page_shifts=PAGE_SHIFTS,
             most_pages=MOST_REGISTERED_PAGES,

@@ -72,13 +72,13 @@ class CardPair(QueuePair):
         failed: Callable[[QueuePair], None],
         completions: PairCompletions,
     ) -> None:
-        pd = QPC.get(context, "pd")
+        pd, reserved = QPC.get(context, "pd"), bool(QPC.get(context, "reserved_lkey"))
         super().__init__(
             number,
             ROLES[QPC.get(context, "service")],
             bus=around.bus,
             regions=around.regions,
-            memory=LocalMemory(around.bus, around.regions, pd, number, reserved_lkey=False),
+            memory=LocalMemory(around.bus, around.regions, pd, number, reserved_lkey=reserved),
             completions=completions,
             srqs=srqs,
             port=around.port,

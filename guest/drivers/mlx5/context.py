@@ -7,6 +7,7 @@ from random import Random
 from typing import Final, Self
 
 from bluebridge.device.layout.mlx5.commands import Opcode
+from bluebridge.device.layout.mlx5.objects import SPECIAL_CONTEXTS
 from bluebridge.guest.bus.interface import Bus, DmaMemory
 from bluebridge.guest.drivers.common.gid_table import GID_BYTES, MAC_BYTES
 from bluebridge.guest.drivers.common.qp_attributes import own
@@ -90,9 +91,6 @@ class Context:
     the device with an MSI-X vector of its own, whose eventfd is `fileno()`. `open_mlx5` makes one.
     """
 
-    local_dma_lkey: int | None = None
-    """There is none: each protection domain makes a key to all of memory (`get_dma_mr`)."""
-
     def __init__(self, adapter: Adapter, port: Port, events: AsyncEventQueue) -> None:
         self.adapter = adapter
         self.health = adapter.health
@@ -144,6 +142,13 @@ class Context:
     def query_port(self) -> PortAttr:
         """Return the present state of the port."""
         return self.ethernet_port.refresh()
+
+    @property
+    def local_dma_lkey(self) -> int:
+        """The local key that reaches all DMA memory in every PD."""
+        output = SPECIAL_CONTEXTS.size
+        answer = self.adapter.commands.run(Opcode.QUERY_SPECIAL_CONTEXTS, output=output)
+        return SPECIAL_CONTEXTS.get(answer, "reserved_lkey")
 
     @property
     def address(self) -> bytes:

@@ -127,7 +127,7 @@ class Qp(WorkQueues):
             "service": self._kind, "migration": _MIGRATED, "pd": pdn, "uar": self._adapter.uar,
             "user_index": self.user_index, "cqn_send": self.send_cq.cqn,
             "cqn_recv": self.recv_cq.cqn, "doorbell_record": self._record.address,
-            "log_sq_size": self.log_sends, "rq_type": Receives.NONE,
+            "log_sq_size": self.log_sends, "rq_type": Receives.NONE, "reserved_lkey": 1,
         }  # fmt: skip
         if self.type is QpType.RC:
             values["fast_register"] = 1
