@@ -33,7 +33,7 @@ from bluebridge.device.rdma.connected.packet_receiver import answers_of, request
 from bluebridge.device.rdma.connected.packet_receiver import request_of as unit_of
 from bluebridge.device.rdma.connected.packet_sender import answers_in, data_of, packets_of
 from bluebridge.device.rdma.connected.requester import KEEP, STOP, Limits, Requester, Sending
-from bluebridge.device.rdma.connected.responder import Nak, Responder, operate
+from bluebridge.device.rdma.connected.responder import Nak, NotPresent, Responder, operate
 from bluebridge.device.rdma.vocabulary import CompletionStatus
 from bluebridge.device.rdma.work import SendWork
 from tests.world.clock import Clock
@@ -78,7 +78,7 @@ def message_bytes(request: SendWork) -> bytes:
 class Remote:
     """Memory and receives of the responder's side; `arrived` are the messages that completed.
 
-    `gone` are keys that are not valid any more.
+    `gone` are keys that are not valid any more. Pages may be `absent`.
     """
 
     def __init__(self) -> None:
@@ -86,7 +86,12 @@ class Remote:
         self.memory = bytearray(random.Random(1).randbytes(SIZE))
         self.receives = 0
         self.arrived: list[tuple[Op, bytes, int]] = []
-        self._room = b""
+        self._room: bytes | None = None
+        self.absent: Callable[[], bool] = lambda: False
+
+    def _find_pages(self) -> None:
+        if self.absent():
+            raise NotPresent
 
     def choose_srq(self, request: Request) -> None:
         """RC has none to choose."""
@@ -100,10 +105,11 @@ class Remote:
         else:
             assert request.rkey == KEY and end <= READABLE
 
-    def write(self, request: Request, *, notifies: bool) -> bool:
+    def write(self, request: Request, *, notifies: bool, left: int) -> bool:
         va, data = request.remote_address, b"".join(request.payload)
         self.check_end(request, va + len(data))
-        assert len(data) <= MTU * request.packets
+        assert len(data) <= MTU * request.packets <= left + MTU * request.packets - len(data)
+        self._find_pages()
         if notifies and not self.take_receive():
             return False
         self.memory[va : va + len(data)] = data
@@ -113,7 +119,11 @@ class Remote:
         va = request.remote_address + offset
         assert va >= READABLE and va + length <= ATOMIC_WORDS and length <= request.packets * MTU
         self._check_key(request.rkey)
+        self._find_pages()
         return [memoryview(bytes(self.memory[va : va + length]))]
+
+    def check_present(self, request: Request) -> None:
+        self._find_pages()
 
     def _check_key(self, rkey: int) -> None:
         if rkey in self.gone:
@@ -121,6 +131,7 @@ class Remote:
 
     def operate(self, request: Request) -> int:
         self._check_key(request.rkey)
+        self._find_pages()
         word = slice(request.remote_address, request.remote_address + 8)
         value = int.from_bytes(self.memory[word], "little")
         new = operate(request.op, value, request.atomic)
@@ -128,6 +139,8 @@ class Remote:
         return value
 
     def take_receive(self) -> bool:
+        if self._room is not None:
+            return True  # its pages were absent
         if not self.receives:
             return False
         self.receives -= 1
@@ -139,11 +152,15 @@ class Remote:
 
     def place(self, request: Request, offset: int, *, ends: bool) -> None:
         data = b"".join(request.payload)
+        self._find_pages()
+        if self._room is None:  # `Expected` takes none
+            self._room = b""
         assert offset == len(self._room) and len(data) <= MTU * request.packets
         self._room += data
 
     def complete(self, request: Request, length: int) -> None:
-        self.arrived.append((request.op, self._room, request.immediate))
+        self.arrived.append((request.op, self._room or b"", request.immediate))
+        self._room = None
         if request.op is Op.SEND_INV:
             self.gone.add(request.immediate)
 
@@ -156,9 +173,11 @@ class Weather:
     duplicate: float = 0.05
     delay: float = 0.1
     corrupt: float = 0.03
+    absent: float = 0.05
+    """Of pages that a unit or its answer needs."""
 
 
-CALM = Weather(0, 0, 0, 0)
+CALM = Weather(0, 0, 0, 0, 0)
 
 
 class Connection:
@@ -179,6 +198,9 @@ class Connection:
         self._timer = 0
         first = (PSN_MASK - seed % 40) & PSN_MASK  # PSNs wrap in most runs
         self.remote = Remote()
+        self.remote.absent = self._absent
+        self._pages = random.Random(-seed)
+        self.page_faults = 0
         self.requester = Requester(limits, first)
         self.responder = Responder(responder_mtu, first, self.remote, depth=4)
         self.completed: list[tuple[int, CompletionStatus | None]] = []
@@ -198,6 +220,10 @@ class Connection:
         requester = self.requester
         while (request := requester.next_unit()) is not None:
             offset, length = self._stretch(request)
+            if self._absent():
+                requester.suspend(request)
+                self.clock.after(self._pages.random() * 1e-3, self._resume)
+                break
             data = b"" if request.returns_data else message_bytes(request)[offset:][:length]
             self._send_unit(request, data)
         while requester.done:
@@ -211,6 +237,24 @@ class Connection:
             self._timer += 1
             if seconds != STOP:
                 self.clock.after(seconds, partial(self._expired, self._timer))
+
+    def _absent(self) -> bool:
+        """Whether pages are absent that are needed now."""
+        found = self._pages.random() < self.weather.absent
+        self.page_faults += found
+        return found
+
+    def _answer_is_lost(self) -> bool:
+        """Whether an answer cannot be stored, since its pages are absent."""
+        if not self._absent():
+            return False
+        self.requester.suspend_answer()
+        self.clock.after(self._pages.random() * 1e-3, self._resume)
+        return True
+
+    def _resume(self) -> None:
+        self.requester.resume()
+        self._act()
 
     def _stretch(self, request: SendWork) -> tuple[int, int]:
         """Offset and length of the unit that was given out."""
@@ -271,7 +315,11 @@ class Link(Connection):
     def _answer(self) -> None:
         self._answering = False
         self._send(_apart(self.answers(BURST)), to_responder=False)
-        if self.responder.busy:
+        if self.responder.stalled:
+            self.responder.stalled = False
+            self._answering = True
+            self.clock.after(self._pages.random() * 1e-3, self._answer)
+        elif self.responder.busy:
             self._answering = True
             self.clock.after(self.random.random() * PAUSE, self._answer)
 
@@ -349,6 +397,8 @@ class Link(Connection):
         if request is None:
             return
         data = data_of(requester, request, packet)
+        if self._answer_is_lost():
+            return
         if data is None:
             requester.fail(CompletionStatus.BAD_RESP_ERR)
         else:
@@ -437,7 +487,9 @@ class MessageLink(Connection):
             data = (
                 b"".join(response.payload) if original is None else original.to_bytes(8, "little")
             )
-            if len(data) == length:
+            if self._answer_is_lost():
+                pass
+            elif len(data) == length:
                 self._keep(request, offset, data)
                 requester.stored(packets)
             else:
@@ -568,5 +620,6 @@ def replay(seed: int) -> Counter[str]:
             "damaged": link.corrupted,
             "of them found by the ICRC": link.icrc_errors,
             "messages": messages.carried,
+            "page faults": link.page_faults + messages.page_faults,
         }
     )

@@ -12,7 +12,14 @@ from bluebridge.device.packets.segmentation import opcode_of, read_response_of
 from bluebridge.device.packets.transport import TransportPacket
 from bluebridge.device.rdma.connected.receiver import ConnectedReceiver
 from bluebridge.device.rdma.connected.requester import packets_of
-from bluebridge.device.rdma.connected.responder import Answer, Nak, RemoteSide, Responder, cost
+from bluebridge.device.rdma.connected.responder import (
+    Answer,
+    Nak,
+    NotPresent,
+    RemoteSide,
+    Responder,
+    cost,
+)
 from bluebridge.device.rdma.pairs.queue_pair import QueuePair
 from bluebridge.device.rdma.vocabulary import RECEIVING
 
@@ -123,6 +130,9 @@ def answers_of(
         else:
             try:
                 _add_data(packets, answer, request, responder.msn, side, mtu)
+            except NotPresent:
+                responder.take_back(answer)
+                break
             except Nak as nak:
                 responder.unreadable(answer, nak)
     return packets
@@ -209,7 +219,9 @@ class PacketReceiver(ConnectedReceiver):
             return
         self._send_burst(responder)
         self._take_over(responder)
-        if responder.busy:
+        if responder.stalled:
+            self._scheduled = True  # until `resume`
+        elif responder.busy:
             self._scheduled = True
             qp.engine.wait(self._answer_more)
         elif responder.failed and responder.refusal is not None:
@@ -222,7 +234,7 @@ class PacketReceiver(ConnectedReceiver):
     def _send_burst(self, responder: Responder) -> None:
         """Send a burst of answers, of data only what the rate permits."""
         qp, left = self._qp, BURST
-        while left > 0 and responder.busy:
+        while left > 0 and responder.busy and not responder.stalled:
             most = qp.engine.admits_data(left)
             if not most and responder.reads:
                 return
@@ -231,6 +243,13 @@ class PacketReceiver(ConnectedReceiver):
             if packets:
                 qp.engine.spend(sum((1 + len(each.more)) * len(each.payload) for each in packets))
                 qp.send_packets(packets)
+
+    def resume(self, *, failed: bool) -> None:
+        super().resume(failed=failed)
+        responder = self._responder
+        if responder is not None and responder.stalled:
+            responder.stalled = False
+            self._answer_more()
 
     def _answer_more(self) -> None:
         self._scheduled = False

@@ -222,8 +222,9 @@ class PacketSender(ConnectedSender):
         try:
             qp.memory.store(parts, len(data), [data])
         except (AccessError, DmaError) as error:
-            self._tell_refused(work.index, error)
-            requester.fail(CompletionStatus.LOCAL_PROT_ERR)
+            if not self._comes_again(requester, work, packet.psn, error):
+                self._tell_refused(work.index, error)
+                requester.fail(CompletionStatus.LOCAL_PROT_ERR)
             return
         requester.stored(1 + len(packet.more))
 

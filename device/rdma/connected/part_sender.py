@@ -204,8 +204,9 @@ class PartSender(ConnectedSender):
             return
         try:
             self._qp.memory.store(parts, length, payload)
-        except (AccessError, DmaError):
-            requester.fail(CompletionStatus.LOCAL_PROT_ERR)
+        except (AccessError, DmaError) as error:
+            if not self._comes_again(requester, work, response.psn, error):
+                requester.fail(CompletionStatus.LOCAL_PROT_ERR)
             return
         requester.stored(packets)
 

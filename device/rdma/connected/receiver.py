@@ -34,6 +34,9 @@ class ConnectedReceiver(ReceiveEngine):
         self._memory.flush()
         self.stop()
 
+    def resume(self, *, failed: bool) -> None:
+        self._memory.resume(failed=failed)
+
     def _open(self) -> Responder:
         """Return the responder, with the limits of the context; the first unit makes it."""
         qp, responder = self._qp, self._responder

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from struct import Struct
-from typing import Final
+from typing import Final, NoReturn
 
 from bluebridge.device import pieces
 from bluebridge.device.fabric.messages import Payload, Request
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.events import Fact
-from bluebridge.device.layout.net.roce import Op, Syndrome
+from bluebridge.device.layout.net.roce import ATOMICS, Op, Syndrome
 from bluebridge.device.pci.bus import DmaError, Run
-from bluebridge.device.rdma.connected.responder import Nak, invalid, operate
-from bluebridge.device.rdma.memory.region import AccessError, Rights
+from bluebridge.device.rdma.connected.responder import Nak, NotPresent, invalid, operate
+from bluebridge.device.rdma.memory.region import AbsentError, AccessError, Rights
 from bluebridge.device.rdma.memory.scatter_gather import WRITE, note_runs, stretch
 from bluebridge.device.rdma.pairs.queue_pair import QueuePair
 from bluebridge.device.rdma.pairs.queues import ReceiveQueue, SharedReceiveQueue
-from bluebridge.device.rdma.vocabulary import AsyncEvent, CompletionStatus, Role
+from bluebridge.device.rdma.vocabulary import RELIABLE, AsyncEvent, CompletionStatus, Role
 from bluebridge.device.rdma.work import ReceiveWork
 
 _REMOTE_READ: Final = int(Rights.REMOTE_READ)
@@ -25,6 +26,8 @@ _REMOTE_WRITE: Final = int(Rights.REMOTE_WRITE)
 _REMOTE_ATOMIC: Final = int(Rights.REMOTE_ATOMIC)
 _WORD: Final = Struct("<Q")  # atomics work on the host's integers
 _ALIGNMENT: Final = 7
+_LOOKED_AHEAD: Final = 1 << 22
+"""Most bytes of a read whose pages are looked for before its first byte leaves."""
 _RECEIVE_FAILURE: Final = {CompletionStatus.LOCAL_LENGTH_ERR: Syndrome.NAK_INVALID_REQUEST}
 
 
@@ -36,7 +39,8 @@ def remote_access(error: Exception) -> Nak:
 class RemoteMemory:
     """The memory and receives that one queue pair lets its peer reach.
 
-    `_receive` is the receive that a message moves into.
+    `_receive` is the receive that a message moves into. `_awaits` says that absent pages were asked
+    for and have not come, `_denied` that they will not: the next access to absent pages is refused.
 
     Requests of XRC name an SRQ, which must be in the queue pair's XRC domain (annex A14; Linux
     `ib/qp.c: create_qp_common`, `ib/srq.c`, rdma-core `providers/mlx4/cq.c`). Receives, protection
@@ -49,6 +53,12 @@ class RemoteMemory:
         self._xrc = qp.role is Role.XRC
         self._srq: SharedReceiveQueue | None = None
         self._receive: ReceiveWork | None = None
+        self._reliable = qp.role in RELIABLE
+        self._awaits = self._denied = False
+
+    def resume(self, *, failed: bool) -> None:
+        """Take note that the absent pages are there, or that they will not come."""
+        self._awaits, self._denied = False, failed
 
     def flush(self) -> None:
         """Flush the receive that a message is just moving into, if there is one."""
@@ -68,10 +78,11 @@ class RemoteMemory:
     # -- memory -----------------------------------------------------------------------------------
 
     def check_end(self, request: Request, end: int) -> None:
-        self._range(request, end - 1, 1)
+        with suppress(AbsentError):  # that is looked at when its turn comes
+            self._range(request, end - 1, 1)
 
-    def write(self, request: Request, *, notifies: bool) -> bool:
-        runs = self._range(request, request.remote_address, request.length)
+    def write(self, request: Request, *, notifies: bool, left: int) -> bool:
+        runs = self._present(request, request.remote_address, request.length, left)
         views = self._views(runs)
         if notifies and not self.take_receive():
             return False
@@ -79,17 +90,26 @@ class RemoteMemory:
         return True
 
     def read(self, request: Request, offset: int, length: int) -> Payload:
-        runs = self._range(request, request.remote_address + offset, length)
+        left = request.length - offset
+        runs = self._present(request, request.remote_address + offset, length, left)
         views = self._views(runs)
         note_runs(self._qp.bus, Kind.DMA_READ, runs, views, What.PAYLOAD, self._qp.qpn)
         return views
+
+    def check_present(self, request: Request) -> None:
+        try:
+            length = min(request.length, _LOOKED_AHEAD)
+            self._range(request, request.remote_address, length)
+        except AbsentError as error:
+            self._await_peer(error, request, request.remote_address, request.length)
+        except Nak:
+            pass  # it is refused where it is read
 
     def operate(self, request: Request) -> int:
         qp = self._qp
         if request.remote_address & _ALIGNMENT:
             raise invalid("unaligned atomic")
-        allowed, right = qp.remote_atomic, _REMOTE_ATOMIC
-        runs = self._remote(request, allowed, right, request.remote_address, _WORD.size)
+        runs = self._present(request, request.remote_address, _WORD.size, _WORD.size)
         views = self._views(runs)  # two, where a border of memory regions cuts the word
         note_runs(qp.bus, Kind.DMA_READ, runs, views, What.PAYLOAD, qp.qpn)
         (original,) = _WORD.unpack(b"".join(views))
@@ -100,9 +120,38 @@ class RemoteMemory:
     def repeat_refused(self) -> None:
         self._qp.bus.tell(Fact.REPEATED_READ_REFUSED, qpn=self._qp.qpn)
 
+    def _present(self, request: Request, address: int, length: int, left: int) -> Sequence[Run]:
+        """Return where bytes at a remote address lie; raises `Nak`, and `NotPresent`.
+
+        `left` are the bytes of the message from there on: its pages are best brought in together.
+        """
+        try:
+            return self._range(request, address, length)
+        except AbsentError as error:
+            return self._await_peer(error, request, address, left)
+
+    def _await_peer(
+        self, error: AbsentError, request: Request, address: int, left: int
+    ) -> NoReturn:
+        """Have pages of remote memory brought in, and raise `NotPresent`; raises `Nak`."""
+        paging, key, changes = self._qp.paging, request.rkey, request.op is not Op.READ
+        self._await(error, lambda: paging.for_peer(key, address, left, changes=changes))
+        raise NotPresent from error
+
+    def _await(self, error: AbsentError, ask: Callable[[], bool]) -> None:
+        """Have absent pages brought in, once; raises `Nak` where they cannot be."""
+        if self._awaits:
+            return
+        denied, self._denied = self._denied, False
+        if denied or not self._reliable or not ask():
+            raise remote_access(error) from error
+        self._awaits = True
+
     def _range(self, request: Request, address: int, length: int) -> Sequence[Run]:
-        """Return where bytes at a read's or write's remote address lie; raises `Nak`."""
+        """Return where bytes at a remote address lie; raises `Nak` and `AbsentError`."""
         qp = self._qp
+        if request.op in ATOMICS:
+            return self._remote(request, qp.remote_atomic, _REMOTE_ATOMIC, address, length)
         if request.op is Op.READ:
             return self._remote(request, qp.remote_read, _REMOTE_READ, address, length)
         return self._remote(request, qp.remote_write, _REMOTE_WRITE, address, length)
@@ -110,12 +159,14 @@ class RemoteMemory:
     def _remote(
         self, request: Request, allowed: bool, right: int, address: int, length: int
     ) -> Sequence[Run]:
-        """Return where remote bytes lie; raises `Nak`."""
+        """Return where remote bytes lie; raises `Nak` and `AbsentError`."""
         qp = self._qp
         if not allowed:
             raise invalid("the queue pair does not permit it")
         try:
             return qp.regions.resolve(request.rkey, address, length, right, self._pd, qpn=qp.qpn)
+        except AbsentError:
+            raise
         except AccessError as error:
             raise remote_access(error) from error
 
@@ -162,12 +213,26 @@ class RemoteMemory:
             sges = work.sges if part is None else stretch(work.sges, offset, length)
             runs = qp.memory.scatter(sges, length, work.pd)
             views = qp.bus.views(runs) if runs else ()
+        except AbsentError as error:
+            self._await_receive(error, work, total - offset, offset)
+            self._receive = work
+            raise NotPresent from error
         except (AccessError, DmaError) as error:
             raise self._failed(work, CompletionStatus.LOCAL_PROT_ERR, str(error)) from error
         if ends and request.op is Op.SEND_INV:
             self._invalidate(work, request.immediate)
         self._move(request.payload, runs, views)
         self._receive = work
+
+    def _await_receive(self, error: AbsentError, work: ReceiveWork, length: int, done: int) -> None:
+        """Have the pages of a receive brought in; raises `Nak` where they cannot be."""
+        qp = self._qp
+        srqn = qp.srqn if self._srq is None else self._srq.srqn
+        number = -1 if srqn is None else srqn
+        try:
+            self._await(error, lambda: qp.paging.for_receive(work.index, number, length, done))
+        except Nak as nak:
+            raise self._failed(work, CompletionStatus.LOCAL_PROT_ERR, str(error)) from nak
 
     def complete(self, request: Request, length: int) -> None:
         """Complete the receive of a whole message; that of an SRQ names the SRQ as its source."""

@@ -58,6 +58,7 @@ class Sending(Enum):
     OPEN = "now"
     NOT_READY = "when the receiver's time is over"
     LATER = "in a later turn"
+    ABSENT = "when pages are there that its request needs"
     ENDED = "never again"
 
 
@@ -251,12 +252,38 @@ class Requester:
     def break_off(self, work: SendWork, status: CompletionStatus) -> None:
         """Fail a request, whose unit that was given out cannot be sent, when its turn comes."""
         work.status = status
+        self._take_back(work)
+
+    def _take_back(self, work: SendWork) -> None:
+        """Let the unit that was given out be the next one again."""
         if self.packets:
             self.due = (self.due - self.packets) & PSN_MASK
             if self.first:
                 self.fresh = self.due
             if self.index + self.packets == work.packets:
                 self._cursor -= 1
+
+    # -- absent pages ---------------------------------------------------------------------------
+
+    def suspend(self, work: SendWork) -> None:
+        """Send nothing until `resume`: the unit that was given out lies in absent pages."""
+        self._take_back(work)
+        self._wait()
+
+    def suspend_answer(self) -> None:
+        """Ask for the answer that has come once more after `resume`: it goes to absent pages."""
+        self._go_back()
+        self._wait()
+
+    def _wait(self) -> None:
+        self.state = Sending.ABSENT
+        if self._watch is Watch.RUNS:
+            self._watch = Watch.STALE
+
+    def resume(self) -> None:
+        """Go on after `suspend`, unless there is another reason to wait."""
+        if self.state is Sending.ABSENT:
+            self.state = Sending.OPEN
 
     # -- time -----------------------------------------------------------------------------------
 
@@ -274,7 +301,7 @@ class Requester:
                 return STOP
         if self._watch is Watch.RUNS:
             return KEEP
-        if self.state is Sending.ENDED:
+        if self.state is Sending.ENDED or self.state is Sending.ABSENT:
             self._watch = Watch.STOPPED
             return STOP
         self._watch = Watch.RUNS
@@ -410,6 +437,9 @@ class Requester:
     def _again(self) -> None:
         """Go back to the oldest packet without an answer, once for each loss that is noticed."""
         packets = self.limits.packets
+        if self.state is Sending.ABSENT:
+            self._go_back()
+            return
         if self.state is not Sending.OPEN and not (packets and self.state is Sending.LATER):
             return
         if self._resumed == self.oldest and packets:

@@ -38,6 +38,10 @@ class Nak(Exception):
         self.event = event
 
 
+class NotPresent(Exception):
+    """A unit needs pages that are absent, and shall come again when they are there."""
+
+
 def invalid(reason: str) -> Nak:
     """Return the refusal of a request that makes no sense or is not permitted."""
     return Nak(Syndrome.NAK_INVALID_REQUEST, AsyncEvent.WQ_INVALID_REQUEST, reason)
@@ -66,7 +70,10 @@ def operate(op: Op, value: int, operands: tuple[int, int, int, int]) -> int:
 
 
 class RemoteSide(Protocol):
-    """Memory and receives of the responder's side; all may raise `Nak`."""
+    """Memory and receives of the responder's side.
+
+    All may raise `Nak`; those that move bytes of a reliable connection `NotPresent`, too.
+    """
 
     def choose_srq(self, request: Request) -> None:
         """Receive from the SRQ that a request of XRC names; any other has nothing to do."""
@@ -74,11 +81,17 @@ class RemoteSide(Protocol):
     def check_end(self, request: Request, end: int) -> None:
         """Check that a message may reach up to the remote address `end`."""
 
-    def write(self, request: Request, *, notifies: bool) -> bool:
-        """Write a unit; one that `notifies` takes a receive, and False means there is none."""
+    def write(self, request: Request, *, notifies: bool, left: int) -> bool:
+        """Write a unit; one that `notifies` takes a receive, and False means there is none.
+
+        `left` are the bytes of its message from there on.
+        """
 
     def read(self, request: Request, offset: int, length: int) -> Payload:
         """Return bytes that a read asks for."""
+
+    def check_present(self, request: Request) -> None:
+        """Raise `NotPresent` if pages of a read are absent that is answered bit by bit."""
 
     def operate(self, request: Request) -> int:
         """Carry out an atomic; returns what was in memory before."""
@@ -136,6 +149,7 @@ class Responder:
     `reliable` answers nothing: a message of which a unit is missing or refused is dropped.
     `refusal` is the last one: syndrome, event for software, reason. `held` is how many bytes the
     requests take that wait for answers to leave, `repeated` how many requests came again.
+    `stalled`: pages are absent of the read that is being answered, until the owner resets that.
     """
 
     def __init__(
@@ -164,6 +178,7 @@ class Responder:
         self._answers: deque[Answer] = deque()
         self._waiting: deque[Request] = deque()
         self.held = self.repeated = 0
+        self.stalled = False
 
     @property
     def busy(self) -> bool:
@@ -216,6 +231,8 @@ class Responder:
             self._asked = False
             try:
                 self._execute(request)
+            except NotPresent:
+                self._not_ready(request.psn)
             except Nak as nak:
                 self._refuse(request.psn, nak)
 
@@ -264,6 +281,13 @@ class Responder:
         if not answer.repeats:
             self._refuse((answer.psn + answer.sent - answer.given) & PSN_MASK, nak)
 
+    def take_back(self, answer: Answer) -> None:
+        """Let packets of a read that were given out be the next ones again: pages are absent."""
+        self.stalled = True
+        answer.sent -= answer.given
+        if not self._answers or self._answers[0] is not answer:
+            self._answers.appendleft(answer)
+
     def proceed(self, most: int) -> int:
         """Carry out up to `most` requests that waited, up to the next read; return how many."""
         count = 0
@@ -304,6 +328,8 @@ class Responder:
         part = request.part
         if begins and not ends and part is not None:
             self._side.check_end(request, request.remote_address + part.total)
+        if self._mtu:
+            self._side.check_present(request)
         answer = self._answer_to(request)
         self._keep(request, None)
         self._accept(request, Op.READ, ends)
@@ -356,7 +382,7 @@ class Responder:
         if size > self._left or ends != (size == self._left):
             raise invalid("more or fewer bytes than the WRITE said")
         notifies = ends and request.op is Op.WRITE_IMM
-        if not self._side.write(request, notifies=notifies):
+        if not self._side.write(request, notifies=notifies, left=self._left):
             self._not_ready(request.psn)
             return
         self._offset += size
@@ -417,6 +443,9 @@ class Responder:
     def _read_again(self, request: Request) -> None:
         try:
             answer = self._answer_to(request)
+        except NotPresent:
+            self._say(request.psn, Syndrome.RNR_NAK | self.rnr_code)
+            return
         except Nak:
             self._side.repeat_refused()
             return

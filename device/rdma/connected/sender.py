@@ -11,9 +11,10 @@ from typing import Final
 
 from bluebridge.device.fabric.interface import Cancellable
 from bluebridge.device.layout.events import Fact
+from bluebridge.device.layout.net.roce import PSN_MASK
 from bluebridge.device.pci.bus import DmaError, Timer
 from bluebridge.device.rdma.connected.requester import KEEP, STOP, Limits, Requester, Sending
-from bluebridge.device.rdma.memory.region import AccessError
+from bluebridge.device.rdma.memory.region import AbsentError, AccessError
 from bluebridge.device.rdma.memory.regions import bind
 from bluebridge.device.rdma.pairs.costs import COST_LIMIT
 from bluebridge.device.rdma.pairs.engines import Outstanding, SendEngine
@@ -49,7 +50,7 @@ class ConnectedSender(SendEngine):
     `_sending`: units go out now, and an answer that comes meanwhile sends none. `_paced`: units may
     have to wait for a rate. `_sent_again` are
     the units that went out again in this turn, `_left` the time at which the last one went, of a
-    connection without answers.
+    connection without answers. `_absent` is the request that waits for absent pages.
     """
 
     def __init__(self, qp: QueuePair) -> None:
@@ -64,6 +65,7 @@ class ConnectedSender(SendEngine):
         self._sending = self._paced = False
         self._sent_again = 0
         self._left = 0
+        self._absent: SendWork | None = None
 
     # -- what a network is asked for --------------------------------------------------------------
 
@@ -126,7 +128,7 @@ class ConnectedSender(SendEngine):
 
     def stop(self) -> None:
         """Forget all outstanding requests without completing them, and cancel the timer."""
-        self._requester = None
+        self._requester = self._absent = None
         self._cancel_timer()
         self._be_ready()
 
@@ -212,8 +214,42 @@ class ConnectedSender(SendEngine):
         try:
             self._send_unit(requester, work)
         except (AccessError, DmaError) as error:
+            if self._awaits(error, work, requester.index, brings=work.returns_data):
+                requester.suspend(work)
+                return
             self._tell_refused(work.index, error)
             requester.break_off(work, CompletionStatus.LOCAL_PROT_ERR)
+
+    def _awaits(self, error: Exception, work: SendWork, index: int, *, brings: bool) -> bool:
+        """Return True if pages that a unit of a request needs are absent and will come."""
+        if not isinstance(error, AbsentError):
+            return False
+        done = index * self._limits.mtu
+        if not self._qp.paging.for_send(work.index, brings=brings, done=done):
+            return False
+        self._absent = work
+        return True
+
+    def _comes_again(
+        self, requester: Requester, work: SendWork, psn: int, error: Exception
+    ) -> bool:
+        """Return True if an answer that cannot be stored will be asked for again: for pages."""
+        if not self._awaits(error, work, (psn - work.psn) & PSN_MASK, brings=True):
+            return False
+        requester.suspend_answer()
+        return True
+
+    def resume(self, *, failed: bool) -> None:
+        """Go on with the request whose pages were absent, or fail it in its turn."""
+        requester, work, self._absent = self._requester, self._absent, None
+        if requester is None or work is None or self._qp.state not in _ALIVE:
+            return
+        if failed and work in requester.pending:
+            work.status = CompletionStatus.LOCAL_PROT_ERR
+        blocked = requester.blocked
+        requester.resume()
+        self._act(requester)
+        self._go_on(blocked)
 
     def _complete(self, requester: Requester) -> bool:
         """Complete what is done; returns False if the queue pair has failed."""

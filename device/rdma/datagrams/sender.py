@@ -95,14 +95,11 @@ class DatagramSender(UnconnectedSender):
     def blocked(self) -> bool:
         """Return True while a large send is not over; the queue runs again afterwards."""
         self._send_rest()
-        return bool(self._rest)
-
-    def abort(self) -> None:
-        """Drop what is left of a large send."""
-        self._rest.clear()
+        return bool(self._rest) or super().blocked()
 
     def stop(self) -> None:
         """Forget what is left of a large send."""
+        super().stop()
         self._rest.clear()
 
     def _gather(self, work: SendWork, what: What) -> bytes:

@@ -31,6 +31,8 @@ EVERYTHING: Final = (1 << 64) - 1
 """Length in bytes of a region over the whole address space."""
 NOWHERE: Final = (1 << 64) - 1
 """Address of a page that is absent: software has lent no memory for it now."""
+READ_ONLY: Final = 1
+"""Bit in the address of a page that is lent for reading only: for a change it is absent."""
 
 _NO_PARTS: Final[Sequence[Part]] = ()
 
@@ -110,7 +112,8 @@ class MemoryRegion:
     `mapped` bytes behind it. A window that is bound shares the translation of the MR `parent`,
     which counts its `windows`; `second_type` windows are bound to one queue pair: `owner_qpn` is
     the only one whose peer may use it, 0 for any. A region that is not `direct` consists of `parts`
-    of other regions, then `starts` says where each begins, or has pages that are `NOWHERE`.
+    of other regions, then `starts` says where each begins, or pages that may be absent: `lent` has
+    the address of each, `NOWHERE` or with `READ_ONLY` in it, and there are no pieces.
     """
 
     index: int
@@ -136,11 +139,12 @@ class MemoryRegion:
     mapped: int = 0
     parts: Sequence[Part] = _NO_PARTS
     direct: bool = True
+    lent: array[int] = field(default_factory=_no_pieces)
 
     @property
     def pieces(self) -> int:
         """The number of pieces that the device has to remember; 0 for a window."""
-        return 0 if self.window else len(self.starts)
+        return 0 if self.window else len(self.starts) + len(self.lent)
 
     def translate(self, va: int, length: int) -> Sequence[Run]:
         """Return the guest-physical runs of `length` bytes at `va`, which must lie inside."""
@@ -152,6 +156,30 @@ class MemoryRegion:
         if index == len(starts) - 1 or offset + length <= starts[index + 1]:
             return [(self.addresses[index] + offset - starts[index], length)]
         return pieces.translate(starts, self.addresses, self.mapped, offset, length)
+
+    def lent_at(self, va: int, length: int, *, changes: bool) -> list[Run]:
+        """Return the runs of bytes in pages that may be absent; raises `AbsentError`.
+
+        `changes` says that they shall be written, which pages lent for reading do not permit.
+        """
+        shift, lent = self.page_shift, self.lent
+        size = 1 << shift
+        offset, found, end = va - self.origin, list[Run](), -1
+        while length > 0:
+            page = lent[offset >> shift]
+            if page == NOWHERE or (changes and page & READ_ONLY):
+                raise AbsentError(self.key, self.origin + offset)
+            within = offset & (size - 1)
+            taken = min(size - within, length)
+            address = (page & -size) + within
+            if address == end:
+                start, before = found[-1]
+                found[-1] = (start, before + taken)
+            else:
+                found.append((address, taken))
+            end = address + taken
+            offset, length = offset + taken, length - taken
+        return found
 
     def parts_at(self, va: int, length: int) -> list[Part]:
         """Return what of other regions `length` bytes at `va` are; raises `AbsentError`."""
@@ -178,6 +206,8 @@ class MemoryRegion:
 
     def page_list(self) -> list[int]:
         """Return the addresses of the pages of the translation."""
+        if self.lent:
+            return self.lent.tolist()
         size, starts, addresses = 1 << self.page_shift, self.starts, self.addresses
         ends = [*starts[1:], self.mapped]
         return [
@@ -186,15 +216,19 @@ class MemoryRegion:
             for at in range(0, end - start, size)
         ]
 
-    def set_pages(self, pages: Sequence[int], page_shift: int) -> None:
+    def set_pages(self, pages: Sequence[int], page_shift: int, *, lent: bool = False) -> None:
         """Replace the translation: one address per page of `1 << page_shift` bytes.
 
-        The first page is the one that holds address `start`.
+        The first page is the one that holds address `start`. `lent` says that pages may be absent.
         """
         self.forget_pages()
         self.page_shift = page_shift
         self.origin = self.start >> page_shift << page_shift
-        self.add_pages(pages)
+        if lent:
+            self.lent, self.direct = array("Q", pages), False
+            self.mapped = len(pages) << page_shift
+        else:
+            self.add_pages(pages)
 
     def add_pages(self, pages: Sequence[int]) -> None:
         """Continue a translation with more pages."""
@@ -218,7 +252,7 @@ class MemoryRegion:
     def forget_pages(self) -> None:
         """Remove the translation."""
         self.starts, self.addresses, self.mapped = _no_pieces(), _no_pieces(), 0
-        self.parts, self.direct = _NO_PARTS, True
+        self.parts, self.direct, self.lent = _NO_PARTS, True, _no_pieces()
 
     def bind(self, parent: MemoryRegion, va: int, length: int, *, zero_based: bool) -> None:
         """Bind this window to `length` bytes of `parent` from its address `va` on."""
@@ -229,7 +263,7 @@ class MemoryRegion:
         self.physical, self.page_shift = parent.physical, parent.page_shift
         self.starts, self.addresses = parent.starts, parent.addresses
         self.mapped = parent.mapped
-        self.parts, self.direct = parent.parts, parent.direct
+        self.parts, self.direct, self.lent = parent.parts, parent.direct, parent.lent
         self.parent = parent
         parent.windows += 1
 
@@ -253,6 +287,8 @@ class Rights(IntFlag):
     BIND_WINDOW = 1 << 5
 
 
+CHANGES: Final = int(Rights.LOCAL_WRITE | Rights.REMOTE_WRITE | Rights.REMOTE_ATOMIC)
+"""Rights that an access needs which changes memory."""
 REMOTE_CHANGES: Final = int(Rights.REMOTE_WRITE | Rights.REMOTE_ATOMIC)
 """Rights that a region may have only with LOCAL_WRITE (InfiniBand vol. 1, 10.6.3.1)."""
 

@@ -8,6 +8,7 @@ that bound it may use it (type 2B).
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Sequence
 from enum import IntFlag
 from typing import Final, NamedTuple
@@ -15,10 +16,10 @@ from typing import Final, NamedTuple
 from bluebridge.device.pci.bus import Run
 from bluebridge.device.rdma.memory.region import (
     ALL_RIGHTS,
+    CHANGES,
     EVERYTHING,
     NOWHERE,
     REMOTE_CHANGES,
-    AbsentError,
     AccessError,
     MemoryRegion,
     Part,
@@ -90,12 +91,14 @@ class Entries(NamedTuple):
     """New entries of a translation: `parts`, or pages of `1 << page_shift` bytes.
 
     `pages` is called once for `most` of these, for as many as the region needs where that is -1.
+    `lent`: some may be `NOWHERE`, or have `READ_ONLY` in their addresses.
     """
 
     page_shift: int = 0
     pages: PageReader | None = None
     most: int = -1
     parts: Sequence[Part] = ()
+    lent: bool = False
 
 
 class MemoryRegions:
@@ -233,11 +236,7 @@ class MemoryRegions:
     ) -> Sequence[Run]:
         """Return where bytes of a region are that is not direct; every key counts for itself."""
         if not region.parts:
-            runs = region.translate(va, length)
-            nowhere = NOWHERE >> region.page_shift << region.page_shift
-            if any(address >= nowhere for address, _ in runs):
-                raise AbsentError(region.key, va)
-            return runs
+            return region.lent_at(va, length, changes=bool(access & CHANGES))
         if depth >= MAX_DEPTH:
             raise AccessError(f"key {region.key:#x} is behind {MAX_DEPTH} others")
         found: list[Run] = []
@@ -327,12 +326,37 @@ class MemoryRegions:
             self._pieces += len(parts) - region.pieces
             region.set_parts(parts)
         else:
-            pages = self._pages(region, start, length, entries, at)
+            self._update_pages(region, mask, values, (start, length), entries, at)
+
+    def _update_pages(
+        self,
+        region: MemoryRegion,
+        mask: int,
+        values: Values,
+        bounds: tuple[int, int],
+        entries: Entries,
+        at: int,
+    ) -> None:
+        """Set fields of a region and entries of its list of pages, whose `bounds` are new.
+
+        One that may have absent pages stays such a one, and only what is new of its list is looked
+        at: pages come one by one, and the list may have a million.
+        """
+        lent, read, count = region.lent, entries.pages, entries.most
+        if (
+            lent and read is not None and not mask & (Field.START | Field.LENGTH)
+            and entries.page_shift == region.page_shift and 0 <= count <= len(lent) - at
+        ):  # fmt: skip
+            new = array("Q", read(count))
             self._set(region, mask, values)
-            self._pieces -= region.pieces
-            region.set_pages(pages, entries.page_shift)
-            region.direct = NOWHERE not in pages
-            self._pieces += region.pieces
+            if region.lent is lent:  # else it became free
+                lent[at : at + count] = new
+            return
+        pages = self._pages(region, *bounds, entries, at)
+        self._set(region, mask, values)
+        self._pieces -= region.pieces
+        region.set_pages(pages, entries.page_shift, lent=entries.lent or NOWHERE in pages)
+        self._pieces += region.pieces
 
     def changeable(self, key: int, pd: int | None, must_be_free: bool) -> MemoryRegion:
         """Return the region that a work request may change, as `update` says.

@@ -6,13 +6,14 @@ A list is checked as a whole before it is mapped.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
 from bluebridge.device import pieces
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.events import Fact
 from bluebridge.device.pci.bus import HostBus, Run
-from bluebridge.device.rdma.memory.region import Rights
+from bluebridge.device.rdma.memory.region import AbsentError, Rights
 from bluebridge.device.rdma.memory.regions import MemoryRegions
 
 NOTED: Final = 64
@@ -192,7 +193,7 @@ class LocalMemory:
         """Check the keys of the first `length` bytes of a list, at the same cost for any length.
 
         A key that permits the first and the last byte permits all between them. Raises
-        `AccessError`; whether there is memory everywhere is not looked at.
+        `AccessError`; whether there is memory everywhere, or pages are absent, is not looked at.
         """
         if pd is None:
             pd = self._pd
@@ -200,4 +201,6 @@ class LocalMemory:
             if not isinstance(part, bytes):
                 lkey, address, size = part
                 for byte in (address, address + size - 1):
-                    self._resolve(lkey, byte, 1, right, pd, reserved_lkey_ok=self._reserved_lkey)
+                    with suppress(AbsentError):
+                        reserved = self._reserved_lkey
+                        self._resolve(lkey, byte, 1, right, pd, reserved_lkey_ok=reserved)

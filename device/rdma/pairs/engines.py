@@ -97,6 +97,9 @@ class SendEngine:
     def wait(self, answerer: Callable[[], None]) -> None:
         """Call an answerer in a later turn, when the rate lets more leave."""
 
+    def resume(self, *, failed: bool) -> None:
+        """Go on with what waited for absent pages, which are there now unless that `failed`."""
+
     def outstanding(self) -> Outstanding | None:
         """Return the requests without an answer; None if answers are not waited for."""
         return None
@@ -131,6 +134,9 @@ class ReceiveEngine:
 
     def receive_packet(self, packet: TransportPacket) -> None:
         """Process a request of the connected peer, on a network of packets."""
+
+    def resume(self, *, failed: bool) -> None:
+        """Serve the peer what waited for absent pages, or refuse it where that `failed`."""
 
     def abort(self) -> None:
         """Flush the receive that a message is just moving into, if there is one."""

@@ -13,6 +13,7 @@ from bluebridge.device.pci.bus import HostBus
 from bluebridge.device.rdma.memory.regions import MemoryRegions
 from bluebridge.device.rdma.memory.scatter_gather import LocalMemory
 from bluebridge.device.rdma.pairs.engines import CLOSED, ReceiveEngine, SendEngine
+from bluebridge.device.rdma.pairs.paging import NO_PAGING, Paging
 from bluebridge.device.rdma.pairs.queues import (
     Completions,
     OwnReceiveQueue,
@@ -106,6 +107,7 @@ class QueuePair(ABC):
         self.strip_vlan = True
         self.keep_fcs = False
         self.path = Path()
+        self.paging: Paging = NO_PAGING
         completions.lost = self.completions_lost
         self.count_troubles(port.diagnostics)
 

@@ -43,6 +43,7 @@ def test_weather(first: int) -> None:
     happened = seeds.each("connection", replay, some)
     assert sum(each["of them found by the ICRC"] for each in happened) > len(happened)
     assert all(each["messages"] for each in happened)
+    assert sum(each["page faults"] for each in happened) > len(happened)
 
 
 def test_icrc_by_scapy() -> None:

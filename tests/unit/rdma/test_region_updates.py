@@ -6,6 +6,7 @@ ConnectX-3 registers whole regions only; what is here is what another card's upd
 from __future__ import annotations
 
 from collections.abc import Sequence
+from time import process_time
 
 import pytest
 
@@ -13,6 +14,7 @@ from bluebridge.device.rdma.memory import regions as regions_module
 from bluebridge.device.rdma.memory.region import (
     ALL_RIGHTS,
     NOWHERE,
+    READ_ONLY,
     AbsentError,
     AccessError,
     MemoryRegion,
@@ -118,9 +120,46 @@ def test_pages_that_are_absent_are_told_apart(regions: MemoryRegions) -> None:
     assert where(regions, key, START, 0x800) == [(0x10800, 0x800)]
     with pytest.raises(AbsentError) as told:
         where(regions, key, START, 0x801)
-    assert (told.value.key, told.value.address) == (key, START)
+    assert (told.value.key, told.value.address) == (key, START + 0x800)
     regions.update(key, 0, Values(), pages(0x11000), 1)
     assert where(regions, key, START, 3 * PAGE - 0x800) == [(0x10800, 3 * PAGE - 0x800)]
+    regions.update(key, 0, Values(), pages(NOWHERE), 2)
+    assert where(regions, key, START, PAGE) == [(0x10800, PAGE)]
+    with pytest.raises(AbsentError):
+        where(regions, key, START + 3 * PAGE - 0x801, 1)
+
+
+def test_a_page_may_be_lent_for_reading_only(regions: MemoryRegions) -> None:
+    """A process has not written to it yet: it may get another one when it does."""
+    key = free_key(regions, 1)
+    values = Values(key, rights=ALL_RIGHTS, start=START, length=PAGE)
+    lent = pages(0x10000 | READ_ONLY, 0x30000)._replace(lent=True)
+    regions.update(key, regions_module.REGISTERED, values, lent)
+    assert where(regions, key, START, PAGE) == [(0x10800, 0x800), (0x30000, 0x800)]
+    for right in (Rights.LOCAL_WRITE, Rights.REMOTE_WRITE, Rights.REMOTE_ATOMIC):
+        with pytest.raises(AbsentError):
+            regions.resolve(key, START, 8, int(right), PD)
+        assert regions.resolve(key, START + 0x800, 8, int(right), PD) == [(0x30000, 8)]
+
+
+def test_one_page_of_a_large_region_is_brought_in_at_the_cost_of_one(
+    regions: MemoryRegions,
+) -> None:
+    """And the list keeps its room: invalidation gives all of it back."""
+    regions.most_pages = 1 << 18
+    key = free_key(regions, 1, 1 << 18)
+    values = Values(key, rights=ALL_RIGHTS, start=0, length=PAGE << 18)
+    nothing = Entries(12, lambda count: [NOWHERE] * count, 1 << 18)
+    regions.update(key, regions_module.REGISTERED, values, nothing)
+    began = process_time()
+    for page in range(1000):
+        regions.update(key, 0, Values(), pages(0x10000), page)
+    assert process_time() - began < 0.5
+    assert where(regions, key, 999 * PAGE, 8) == [(0x10000, 8)]
+    regions.update(key, Field.FREE, Values(free=True))
+    assert regions.get(1).pieces == 0  # type: ignore[union-attr]
+    with pytest.raises(AccessError, match="not registered"):
+        where(regions, key, 0, 8)
 
 
 def test_parts_of_other_regions_follow_each_other(regions: MemoryRegions) -> None:
