@@ -196,6 +196,12 @@ class Fact(Enum):
     )  # fmt: skip
     """`number` is that of the object of the command, `word` says of which kind."""
     COMMAND_LOST = 51, "slot reason", "the command in slot {slot} is lost: {reason}"
+    PAGE_FAULT = (
+        52, "qpn fault what address bytes status us",
+        "QP {qpn:#x}: page fault {fault:#x}, {what}, {address:#x}[+{bytes:#x}], {status} after "
+        "{us} us",
+    )  # fmt: skip
+    """It is over; `address` is the index of an entry, or of memory that the peer names."""
 
     kind: Kind
     template: str

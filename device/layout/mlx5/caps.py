@@ -10,6 +10,7 @@ from enum import IntEnum
 from typing import Final
 
 from bluebridge.device.layout.fields import Struct, u32, u64, word
+from bluebridge.device.layout.mlx5.page_faults import ODP
 
 GROUP_BYTES: Final = 0x1000
 
@@ -236,7 +237,7 @@ QUERY_CAP_OFFSET: Final = 0x10
 """Offset of a group in the output of QUERY_HCA_CAP and in the input of SET_HCA_CAP."""
 BY_GROUP: Final = {
     CapGroup.GENERAL: GENERAL, CapGroup.ETHERNET: ETHERNET, CapGroup.ATOMIC: ATOMIC,
-    CapGroup.ROCE: ROCE,
+    CapGroup.ROCE: ROCE, CapGroup.ODP: ODP,
 }  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Final
 
-from bluebridge.device.layout.fields import Struct, bits, raw, u8, u32
+from bluebridge.device.layout.fields import Struct, bits, raw, u8, u16, u32, u64
 
 EQE_BYTES: Final = 64
 DATA_OFFSET: Final = 0x20
@@ -43,6 +43,15 @@ class EventType(IntEnum):
     TEMPERATURE = 0x17
     GENERAL = 0x22
     PPS = 0x25
+
+
+class FaultSubtype(IntEnum):
+    """Sub-types of the event PAGE_FAULT."""
+
+    WQE = 0
+    """The memory that a work request names."""
+    RDMA = 1
+    """The memory that the peer names."""
 
 
 EQC = Struct(
@@ -134,7 +143,42 @@ PORT_EQE = Struct(
     source="include/linux/mlx5/device.h: mlx5_eqe_port_state",
 )
 
-BY_TYPE: Final[dict[int, Struct]] = {
+WQE_FAULT_EQE = Struct(
+    "EQE_PAGE_FAULT_WQE",
+    EQE_BYTES,
+    u8("type", 0x01),
+    u8("sub_type", 0x03),
+    u32("committed", 0x20, "bytes of the request that need no page any more"),
+    u16("wqe_index", 0x26),
+    u16("packet_length", 0x2A),
+    u32("token", 0x2C),
+    bits("fault", 0x38, 4, 26, 24, "WqeFault"),
+    bits("queue", 0x38, 4, 23, 0, "QP, or SRQ"),
+    u8("owner", 0x3F),
+    source="include/linux/mlx5/device.h: mlx5_eqe_page_fault, wqe",
+)
+RDMA_FAULT_EQE = Struct(
+    "EQE_PAGE_FAULT_RDMA",
+    EQE_BYTES,
+    u8("type", 0x01),
+    u8("sub_type", 0x03),
+    u32("committed", 0x20, "bytes of the message that need no page any more"),
+    u32("rkey", 0x24),
+    u16("packet_length", 0x2A),
+    u32("length", 0x2C, "of the message"),
+    u64("va", 0x30),
+    bits("fault", 0x38, 4, 31, 24, "4, and 2 if the message writes"),
+    bits("token", 0x38, 4, 23, 0),
+    u8("owner", 0x3F),
+    source="include/linux/mlx5/device.h: mlx5_eqe_page_fault, rdma",
+)
+FAULT_EQES: Final[dict[int, Struct]] = {
+    FaultSubtype.WQE: WQE_FAULT_EQE,
+    FaultSubtype.RDMA: RDMA_FAULT_EQE,
+}
+"""The layout of an event PAGE_FAULT by its sub-type."""
+
+_BY_TYPE: Final[dict[int, Struct]] = {
     EventType.COMPLETION: COMPLETION_EQE,
     EventType.CQ_ERROR: CQ_ERROR_EQE,
     EventType.COMMAND: COMMAND_EQE,
@@ -149,4 +193,11 @@ BY_TYPE: Final[dict[int, Struct]] = {
         QUEUE_EQE,
     ),
 }  # fmt: skip
-"""The layout of an entry by the type of its event; `EQE` for all others."""
+
+
+def layout_of(event: bytes | bytearray | memoryview) -> Struct:
+    """Return the layout of an entry, by the type and the sub-type of its event."""
+    kind, sub_type = event[1], event[3]
+    if kind == EventType.PAGE_FAULT:
+        return FAULT_EQES.get(sub_type, EQE)
+    return _BY_TYPE.get(kind, EQE)

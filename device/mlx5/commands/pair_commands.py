@@ -8,6 +8,7 @@ else.
 from __future__ import annotations
 
 from bluebridge.device.layout.mlx5.commands import Opcode, Status
+from bluebridge.device.layout.mlx5.page_faults import PAGE_FAULT_RESUME
 from bluebridge.device.layout.mlx5.queue_pairs import (
     QP_CONTEXT,
     QP_IN,
@@ -132,10 +133,17 @@ def query(adapter: Adapter, data: bytes) -> bytes:
     return bytes(QP_CONTEXT) + context
 
 
+def page_fault_resume(adapter: Adapter, data: bytes) -> bytes:
+    """Go on with what waits for absent pages, or fail it."""
+    adapter.objects.rdma.page_faults.resume(data)
+    return b""
+
+
 RULES: dict[int, Rule] = {
     Opcode.CREATE_QP: Rule(create, QP_IN.size),
     Opcode.DESTROY_QP: Rule(destroy),
     Opcode.QUERY_QP: Rule(query),
+    Opcode.PAGE_FAULT_RESUME: Rule(page_fault_resume, PAGE_FAULT_RESUME.size),
     Opcode.TOERR_QP: Rule(to_error),
     Opcode.TORST_QP: Rule(to_reset),
     **{opcode: Rule(modify, QP_CONTEXT + QPC.size) for opcode in TRANSITIONS},

@@ -6,14 +6,22 @@ the last of which names the fields that make the key usable.
 
 from __future__ import annotations
 
-from struct import unpack
+import sys
+from array import array
 from typing import Final, NamedTuple
 
 from bluebridge.device.layout.buslog import What
 from bluebridge.device.layout.mlx5.contexts import MKC
 from bluebridge.device.layout.mlx5.wqe import CTRL, INLINE, UMR, KeyMask, UmrFlag
 from bluebridge.device.mlx5.rings.message_requests import DATA_SEGMENT, read_flags
-from bluebridge.device.rdma.memory.region import AccessError, MemoryRegion, Rights, pages_of
+from bluebridge.device.rdma.memory.region import (
+    NOWHERE,
+    READ_ONLY,
+    AccessError,
+    MemoryRegion,
+    Rights,
+    pages_of,
+)
 from bluebridge.device.rdma.memory.regions import Entries, Field, MemoryRegions, Values
 from bluebridge.device.rdma.memory.scatter_gather import LocalMemory, Sge
 from bluebridge.device.rdma.vocabulary import UPDATE
@@ -25,10 +33,17 @@ PER_OCTOWORD: Final = OCTOWORD // ENTRY_BYTES
 PADDING: Final = 8
 """Entries that a list may have more than its key: drivers fill up blocks of 64 bytes."""
 MOST_KEPT = 1 << 20
-"""Most entries of all lists whose end has not come: 40 MB of the server's memory."""
+"""Most entries of all lists whose end has not come: 8 MB of the server's memory."""
 LOW_BYTE: Final = 0xFF
+WRITABLE: Final = 2
 PRESENT: Final = 3
-"""Bits of an entry of a list (ib/mlx5_ib.h: MLX5_IB_MTT_READ, MLX5_IB_MTT_WRITE)."""
+"""Bits of an entry of a list (ib/mlx5_ib.h: MLX5_IB_MTT_READ, MLX5_IB_MTT_WRITE).
+
+A page whose entry has none is absent, one that may only be read is absent for those who write.
+"""
+PAGE_BITS: Final = 0xFFF
+_ALL_PRESENT: Final = bytes(byte for byte in range(256) if byte & PRESENT == PRESENT)
+_LOW_AT: Final = 0 if sys.byteorder == "little" else ENTRY_BYTES - 1
 _CONTEXT_AT: Final = CTRL.size + UMR.size
 _LIST_AT: Final = _CONTEXT_AT + MKC.size
 _FIELDS: Final = {
@@ -72,7 +87,7 @@ class KeyUpdater:
 
     def __init__(self, regions: MemoryRegions) -> None:
         self._regions = regions
-        self._lists: dict[int, list[int]] = {}
+        self._lists: dict[int, array[int]] = {}
         """Beginnings of lists for keys that are not usable yet, by index."""
         self._kept = 0  # entries of all of them
 
@@ -108,12 +123,14 @@ class KeyUpdater:
             region.may_invalidate = bool(MKC.get(change.context, "may_invalidate"))
         if entries is None:
             return 0
-        needed = pages_of(region.start, region.length, region.page_shift)
+        needed = 0
+        if not region.lent or change.mask & KeyMask.LENGTH:
+            needed = pages_of(region.start, region.length, region.page_shift)
         return max(needed, PER_OCTOWORD * change.octowords)
 
     def _keep(self, region: MemoryRegion, change: Change, memory: LocalMemory) -> int:
         """Keep a part of a list until the rest has come; returns how many entries are there."""
-        known = self._lists.get(region.index, [])
+        known = self._lists.get(region.index, _nothing())
         whole = self._merged(region, known, _pages_of(change, memory), change)
         if self._kept + len(whole) - len(known) > MOST_KEPT:
             raise AccessError(f"lists of more than {MOST_KEPT} entries whose end has not come")
@@ -131,19 +148,21 @@ class KeyUpdater:
         if not change.octowords and known is None:
             return None, 0
         pages = _pages_of(change, memory)
-        shift = region.page_shift
-        if change.mask & KeyMask.PAGE_SIZE:
-            shift = MKC.get(change.context, "log_page_size")
+        shift, needed = _extent(region, change)
+        at, count = change.offset * PER_OCTOWORD, -1
         if known is None and region.free:
-            known = []
+            known = _nothing()
         if known is not None:
-            whole = self._merged(region, known, pages, change)
-            return Entries(shift, lambda count: _first(whole, count)), 0
-        return Entries(shift, lambda count: _first(pages, count)), change.offset * PER_OCTOWORD
+            pages, at = self._merged(region, known, pages, change), 0
+        elif not change.mask & KeyMask.LENGTH:
+            count = min(len(pages), max(needed - at, 0))
+        wanted = pages[: max(needed - at, 0)]  # what follows fills up its block
+        pages, lent = _lent(wanted, lent=len(region.lent) > 0)
+        return Entries(shift, lambda count: _first(pages, count), count, lent=lent), at
 
     def _merged(
-        self, region: MemoryRegion, known: list[int], pages: list[int], change: Change
-    ) -> list[int]:
+        self, region: MemoryRegion, known: array[int], pages: array[int], change: Change
+    ) -> array[int]:
         """Return a list with `pages` put into it; raises `AccessError` for one that is too long."""
         at, most = change.offset * PER_OCTOWORD, min(region.max_pages, self._regions.most_pages)
         if at > len(known) or at + len(pages) > most + PADDING:
@@ -197,20 +216,48 @@ def _values(region: MemoryRegion, change: Change) -> tuple[int, Values]:
     return fields, values
 
 
-def _pages_of(change: Change, memory: LocalMemory) -> list[int]:
+def _nothing() -> array[int]:
+    return array("Q")
+
+
+def _extent(region: MemoryRegion, change: Change) -> tuple[int, int]:
+    """Return the logarithm of the page size of a region once it is changed, and its pages."""
+    get, context, mask = MKC.get, change.context, change.mask
+    shift = get(context, "log_page_size") if mask & KeyMask.PAGE_SIZE else region.page_shift
+    start = get(context, "start") if mask & KeyMask.START else region.start
+    length = get(context, "length") if mask & KeyMask.LENGTH else region.length
+    return shift, pages_of(start, length, shift)
+
+
+def _pages_of(change: Change, memory: LocalMemory) -> array[int]:
     """Return the addresses in the list of a change; raises `AccessError`, `DmaError`."""
     listed = change.listed
     if listed is None:
-        return []
+        return _nothing()
     if not isinstance(listed, bytes):
         listed = b"".join(memory.gather([listed], note=True, what=What.PAGE_LIST))
     count = len(listed) // ENTRY_BYTES
-    return list(unpack(f">{count}Q", listed[: count * ENTRY_BYTES]))
+    pages = array("Q", listed[: count * ENTRY_BYTES])
+    if sys.byteorder == "little":
+        pages.byteswap()
+    return pages
 
 
-def _first(pages: list[int], count: int) -> list[int]:
+def _first(pages: array[int], count: int) -> array[int]:
     if count > len(pages):
         raise AccessError(f"{count} entries, the list has {len(pages)}")
-    if not all(page & PRESENT for page in pages[:count]):
-        raise AccessError("an entry that may be neither read nor written")  # lists are padded
     return pages[:count]
+
+
+def _lent(pages: array[int], *, lent: bool) -> tuple[array[int], bool]:
+    """Return the addresses of pages in a list, and whether some are absent or for reading only.
+
+    `lent` says so whatever the list has; bits of other addresses do not count.
+    """
+    lows = pages.tobytes()[_LOW_AT::ENTRY_BYTES]
+    if not lent and not lows.translate(None, _ALL_PRESENT):
+        return pages, False
+    return array("Q", [
+        page & ~PAGE_BITS | (0 if page & WRITABLE else READ_ONLY) if page & PRESENT else NOWHERE
+        for page in pages
+    ]), True  # fmt: skip

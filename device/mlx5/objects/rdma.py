@@ -9,6 +9,7 @@ from bluebridge.device.layout.mlx5.commands import Status
 from bluebridge.device.layout.mlx5.queue_pairs import QPC, QpState, Receives
 from bluebridge.device.mlx5.numbers import Numbers
 from bluebridge.device.mlx5.objects.key_updates import KeyUpdater
+from bluebridge.device.mlx5.objects.page_faults import PageFaults, PairPaging
 from bluebridge.device.mlx5.objects.pairs import STATES, CardPair, MadePair
 from bluebridge.device.mlx5.rings.pair_completions import PairCompletions
 from bluebridge.device.mlx5.rings.shared_queues import SharedReceiveRings
@@ -48,10 +49,12 @@ class RdmaObjects:
         self.made: dict[int, MadePair] = {}
         self.xrcds = Numbers("XRC domain", 1, MAX_XRC_DOMAINS)
         self.sets: dict[int, Diagnostics] = {}
+        self.page_faults = PageFaults(around.bus, around.eqs)
 
     def reset(self) -> None:
         """Forget all objects; the numbers of queue pairs are those of `numbers`."""
         self.pairs.reset()
+        self.page_faults.reset()
         self.made.clear()
         self.srqs.reset()
         self.groups.reset()
@@ -114,6 +117,7 @@ class RdmaObjects:
             qpn, context, completions, self.srqs, self._troubles, self.pairs.failed.add,
             self._network, self._updater,
         )  # fmt: skip
+        pair.paging = PairPaging(self.page_faults, pair)
         self.pairs.add(pair)
         if made.role is Role.GSI:
             self._around.port.tables.gsi_qpn = qpn
@@ -122,6 +126,7 @@ class RdmaObjects:
         """Take a queue pair to RST: no completion, no DMA from now on. Raises `Refused`."""
         self.known(qpn)
         self.pairs.destroy(qpn)
+        self.page_faults.forget(qpn)
         tables = self._around.port.tables
         if tables.gsi_qpn == qpn:
             tables.gsi_qpn = -1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from bluebridge.device.layout.fields import Struct
-from bluebridge.device.layout.mlx5 import caps
+from bluebridge.device.layout.mlx5 import caps, page_faults
 from bluebridge.device.layout.mlx5.caps import CapGroup
 from bluebridge.device.layout.mlx5.commands import Status
 from bluebridge.device.layout.mlx5.init_segment import LOG_BLUEFLAME_REGISTER
@@ -36,7 +36,7 @@ _GENERAL: Final = {
     "vport_group_manager": 1,
     "nic_flow_table": 1, "mcam_reg": 1, "local_ca_ack_delay": 16, "port_type": 1, "num_ports": 1,
     "log_max_msg": 30, "cqe_version": 1,
-    "eth_net_offloads": 1, "roce": 1, "atomic": 1,
+    "eth_net_offloads": 1, "roce": 1, "atomic": 1, "pg": 1,
     "cq_oi": 1, "cq_moderation": 1, "qkv": 1, "pkv": 1,
     # Linux' RDMA driver does not start without XRC (ib/main.c: mlx5_ib_dev_res_init).
     "xrc": 1, "ud": 1, "uc": 1, "rc": 1,
@@ -64,6 +64,11 @@ _ROCE: Final = {
     "roce_address_table_size": ROCE_ADDRESSES,
 }  # fmt: skip
 
+_ODP: Final = dict.fromkeys(
+    (*(f"{service}_{what}" for service in ("rc", "xrc")
+       for what in ("send", "receive", "write", "read", "atomic", "srq_receive")), "ud_send"), 1
+)  # fmt: skip
+
 # Linux puts its anchor table at level 58 and, with 119 or more, wants tables for bonding too
 # (core/fs_core.c: root_fs).
 _NIC_RECEIVE: Final = {
@@ -90,6 +95,7 @@ MOST: Final = {
     CapGroup.ETHERNET: _group(caps.ETHERNET, _ETHERNET),
     CapGroup.ATOMIC: _group(caps.ATOMIC, _ATOMIC),
     CapGroup.ROCE: _group(caps.ROCE, _ROCE),
+    CapGroup.ODP: _group(page_faults.ODP, _ODP),
     CapGroup.FLOW_TABLE: _flow_tables(),
 }
 """The groups that there are, with what the adapter can at most."""

@@ -49,6 +49,7 @@ class ActivityKind(Enum):
     RESET = "reset"
     LINK = "link"  # cables, state of a port
     FAULT = "fault"
+    PAGE_FAULT = "page fault"  # from the event to the answer of software
     CONTROL = "control"  # a word of the control socket
     NOTE = "note"
 

@@ -24,7 +24,7 @@ from bluebridge.device.layout.mlx5.commands import (
     name_of,
 )
 from bluebridge.device.layout.mlx5.contexts import CQC, MKC, WQ, WQ_OFFSET
-from bluebridge.device.layout.mlx5.event_queues import BY_TYPE, EQC, EQE, EQE_BYTES, EventType
+from bluebridge.device.layout.mlx5.event_queues import EQC, EQE, EQE_BYTES, EventType, layout_of
 from bluebridge.device.layout.mlx5.objects import CONTEXT, ROCE_ADDRESS
 from bluebridge.device.layout.pci import VENDOR_REGISTERS
 from bluebridge.host_tools.analyzer.devices import mlx5_entries, model
@@ -137,7 +137,7 @@ def _event(data: model.Data) -> model.QueueEvent:
         active = data[3] == event_queues.PORT_ACTIVE
         port = event_queues.PORT_EQE.get(data, "port")
         return model.QueueEvent(kind, port, "active" if active else "down")
-    if BY_TYPE.get(code) is event_queues.QUEUE_EQE:
+    if layout_of(data) is event_queues.QUEUE_EQE:
         return model.QueueEvent(kind, event_queues.QUEUE_EQE.get(data, "number"))
     return model.QueueEvent(kind)
 
@@ -215,9 +215,10 @@ def _eqe_words(event: Event) -> str:
     if len(event.data) < EQE_BYTES:
         return f"EQE of EQ {event.obj}"
     kind = EQE.get(event.data, "type")
+    layout = layout_of(event.data)
     own = [
-        f"{item.name}={BY_TYPE.get(kind, EQE).get(event.data, item.name):#x}"
-        for item in BY_TYPE.get(kind, EQE)
+        f"{item.name}={layout.get(event.data, item.name):#x}"
+        for item in layout
         if item.name not in ("type", "owner", "signature") and not item.raw
     ]
     return f"EQE eqn={event.obj} {model.named(EventType, kind)} {' '.join(own)}".strip()
@@ -228,7 +229,7 @@ def _parts(event: Event) -> Iterable[tuple[fields.Struct, int]]:
     if event.what is What.COMMAND_ENTRY and len(data) >= ENTRY.size:
         return ((ENTRY, 0),)
     if event.what is What.EQE and len(data) >= EQE_BYTES:
-        return ((BY_TYPE.get(data[1], EQE), 0),)
+        return ((layout_of(data), 0),)
     if event.what in (What.SQ_WQE, What.UD_WQE):
         return mlx5_entries.message_parts(data, datagram=event.what is What.UD_WQE)
     if event.what is What.FRAME_WQE:

@@ -30,6 +30,7 @@ NAMES: Final = {
     ActivityKind.RESET: "resets",
     ActivityKind.LINK: "links",
     ActivityKind.FAULT: "faults",
+    ActivityKind.PAGE_FAULT: "page faults",
     ActivityKind.NOTE: "notes",
     ActivityKind.CONFIG: "config accesses",
     ActivityKind.COMMAND: "firmware commands",

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from struct import pack
-from types import MappingProxyType
 
 import pytest
 
@@ -16,24 +14,23 @@ from bluebridge.device.layout.mlx5.commands import Opcode, Status
 from bluebridge.device.layout.mlx5.contexts import MKC
 from bluebridge.device.layout.mlx5.cqe import CQE, ERROR_CQE, CqeOpcode, Syndrome
 from bluebridge.device.layout.mlx5.init_segment import SEND_DOORBELL
-from bluebridge.device.layout.mlx5.queue_pairs import QpState, Service
+from bluebridge.device.layout.mlx5.queue_pairs import QpState
 from bluebridge.device.layout.mlx5.wqe import UMR, KeyMask, SendOpcode, UmrFlag
 from bluebridge.device.mlx5.objects.keys import PORTION
 from bluebridge.device.server.mlx5_faults import ConnectX5Faults
+from tests.models.mlx5_keys import (
+    ACCESS,
+    ENABLE,
+    FREE,
+    PAGE,
+    START,
+    change,
+    empty_key,
+    listed,
+    register,
+    updater_of,
+)
 from tests.models.mlx5_pair import Pair, RoceNode, opcodes, remote
-
-PAGE = 4096
-ENABLE = int(
-    KeyMask.LENGTH | KeyMask.PAGE_SIZE | KeyMask.START | KeyMask.MAY_INVALIDATE | KeyMask.KEY
-    | KeyMask.LOCAL_READ | KeyMask.LOCAL_WRITE | KeyMask.REMOTE_READ | KeyMask.REMOTE_WRITE
-    | KeyMask.FREE
-)  # fmt: skip
-ACCESS = {
-    "local_read": 1, "local_write": 1, "remote_read": 1, "remote_write": 1, "may_invalidate": 1,
-    "log_page_size": 12,
-}  # fmt: skip
-FREE: dict[str, Value] = {"free": 1}
-START = 0x10000000
 
 
 @pytest.fixture
@@ -44,50 +41,6 @@ def pairs() -> tuple[Pair, Pair]:
     a.connect(b)
     b.connect(a)
     return a, b
-
-
-def empty_key(node: RoceNode, pages: int = 8) -> int:
-    """A key without memory."""
-    return node.make_key(
-        (), access_mode=1, length64=0, free=1, umr=1, local_read=0, local_write=0,
-        translations=(pages + 1) // 2,
-    )  # fmt: skip
-
-
-def listed(pages: list[int]) -> bytes:
-    """A list of pages of whole blocks of 64 bytes, with the bits that say "present"."""
-    raw = b"".join((page | 3).to_bytes(8, "big") for page in pages)
-    return raw.ljust(-(-len(raw) // 64) * 64, b"\0")
-
-
-def change(
-    pair: Pair,
-    key: int,
-    mask: int,
-    pages: list[int] | None = None,
-    *,
-    flags: int = 0,
-    apart: bool = False,
-    offset: int = 0,
-    values: Mapping[str, Value] = MappingProxyType({}),
-) -> None:
-    """Post a change of a key, with a list of pages in the entry or `apart` from it."""
-    raw = b"" if pages is None else listed(pages)
-    flags |= UmrFlag.OFFSET if offset else 0
-    tail = raw
-    if apart:
-        tail = pack(">IIQ", len(raw), pair.node.key, pair.node.memory(raw))
-    else:
-        flags |= UmrFlag.INLINE
-    control = UMR.pack(flags=flags, octowords=len(raw) // 16, offset=offset, mask=mask)
-    context = MKC.pack({"key": key & 0xFF, "qpn": 0xFFFFFF, **values})
-    pair.post(SendOpcode.UMR, bytes(control) + bytes(context) + tail, last=key)
-
-
-def register(pair: Pair, key: int, pages: list[int], *, apart: bool = False) -> None:
-    """Post a registration (REG_MR) of these pages."""
-    values: dict[str, Value] = {**ACCESS, "start": START, "length": PAGE * len(pages)}
-    change(pair, key, ENABLE, pages, flags=UmrFlag.MUST_BE_FREE, apart=apart, values=values)
 
 
 def test_the_list_of_a_short_key_is_filled_up(pairs: tuple[Pair, Pair]) -> None:
@@ -177,13 +130,6 @@ def test_a_list_comes_in_parts_from_a_queue_pair_of_umr(pairs: tuple[Pair, Pair]
     a.sent()
     a.post(SendOpcode.RDMA_WRITE, remote(START, key) + a.data(b"late"))
     assert ERROR_CQE.get(a.sent()[0], "syndrome") == Syndrome.REMOTE_ACCESS_ERR
-
-
-def updater_of(node: RoceNode) -> Pair:
-    """A queue pair of UMR."""
-    pair = node.make_pair(Service.UMR, fast_register=1, log_sq_size=4)
-    pair.start(0)
-    return pair
 
 
 def test_a_key_is_revoked_whose_list_never_ended(pairs: tuple[Pair, Pair]) -> None:

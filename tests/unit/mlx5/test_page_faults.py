@@ -1,0 +1,421 @@
+"""On-demand paging: absent pages hold an operation until software has brought them in."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from functools import partial
+from struct import pack
+
+import pytest
+
+from bluebridge.device.fabric.interface import Fabric
+from bluebridge.device.fabric.local import LocalFabric
+from bluebridge.device.fabric.settings import NetworkSettings
+from bluebridge.device.layout.events import Fact
+from bluebridge.device.layout.mlx5.commands import Opcode, Status
+from bluebridge.device.layout.mlx5.cqe import CQE, ERROR_CQE, CqeOpcode, Syndrome
+from bluebridge.device.layout.mlx5.event_queues import FaultSubtype
+from bluebridge.device.layout.mlx5.page_faults import WqeFault
+from bluebridge.device.layout.mlx5.queue_pairs import QpState, Receives, Service
+from bluebridge.device.mlx5.adapter import Adapter, Stage
+from bluebridge.device.mlx5.device import Hca
+from bluebridge.device.mlx5.settings.config import Config
+from bluebridge.device.rdma.connected.packet_wire import PacketWire
+from tests.models.fake_host import FakeHost
+from tests.models.mlx5_pager import READABLE, PageFault, Pager
+from tests.models.mlx5_pair import Pair, RoceNode, SendOpcode, opcodes, remote, vector
+
+PAGE = 4096
+STEP = 0.0005
+QKEY = 0x11111111
+LONG = 3 * PAGE + 77
+"""Bytes of messages of several packets, which touch five pages."""
+WITHIN = 2000
+"""Where they begin in their first page."""
+
+
+class PacketNode(RoceNode):
+    """A guest on a network of packets."""
+
+    def make_adapter(self, host: FakeHost, fabric: Fabric) -> Adapter:
+        config = Config(host.name, self.mac, NetworkSettings(packets=True))
+        self.hca = Hca(host, [fabric], config)
+        self.hca.adapter.stage = Stage.INITIALISED
+        return self.hca.adapter
+
+
+class Paged:
+    """Two connected queue pairs `a` and `b`, and a pager at each guest, `here` and `there`."""
+
+    def __init__(self, *, packets: bool, service: int = Service.RC) -> None:
+        fabric = LocalFabric()
+        self.nodes: list[RoceNode] = []
+        if packets:
+            wires: list[PacketWire] = []
+            for _ in range(2):
+                PacketWire(fabric, partial(self._soon, len(wires)), wires)
+            self.nodes = [PacketNode(n + 1, wires[n]) for n in range(2)]
+        else:
+            self.nodes = [RoceNode(n, fabric) for n in (1, 2)]
+        self.a, self.b = (node.make_pair(service) for node in self.nodes)
+        if service == Service.UD:
+            for pair in (self.a, self.b):
+                pair.start(QKEY)
+        else:
+            self.a.connect(self.b)
+            self.b.connect(self.a)
+        self.here, self.there = (Pager(node) for node in self.nodes)
+
+    def _soon(self, at: int, act: Callable[[], None]) -> None:
+        self.nodes[at].host.call_soon(act)
+
+    def run(self, seconds: float = 0.02) -> None:
+        for _ in range(round(seconds / STEP)):
+            for node in self.nodes:
+                node.host.run(STEP)
+
+    def serve(self, seconds: float = 0.5) -> list[PageFault]:
+        """Answer page faults as they come; those that came."""
+        faults = []
+        for _ in range(round(seconds / STEP)):
+            for node, pager in zip(self.nodes, (self.here, self.there), strict=True):
+                node.host.run(STEP)
+                for fault in pager.faults():
+                    faults.append(fault)
+                    pager.lend(0, pager.count)
+                    assert pager.resume(fault) is Status.OK
+        return faults
+
+    def segment(self, pager: Pager, length: int, within: int = WITHIN) -> bytes:
+        """A data segment of absent pages."""
+        return pack(">IIQ", length, pager.key, pager.start + within)
+
+
+@pytest.fixture(params=["messages", "packets"])
+def paged(request: pytest.FixtureRequest) -> Paged:
+    return Paged(packets=request.param == "packets")
+
+
+def filled(pager: Pager, content: bytes, within: int = WITHIN) -> None:
+    """Write content into pages and take them away; `lend` brings it back."""
+    pager.lend(0, pager.count)
+    for at, byte in enumerate(content):
+        page, offset = divmod(within + at, PAGE)
+        pager.node.host.poke(pager.backing(page) + offset, bytes((byte,)))
+    pager.take(0, pager.count)
+
+
+def content_of(length: int, seed: int = 0) -> bytes:
+    return random.Random(seed).randbytes(length)
+
+
+# -- the peer's requests ------------------------------------------------------------------------
+
+
+def test_a_write_to_a_page_never_touched_waits_for_it(paged: Paged) -> None:
+    a, there = paged.a, paged.there
+    a.post(SendOpcode.RDMA_WRITE, remote(there.start + 100, there.key) + a.data(b"at last"))
+    paged.run()
+    assert not a.sent()
+    (fault,) = there.faults()
+    assert fault.sub_type is FaultSubtype.RDMA
+    assert (fault.rkey, fault.va, fault.length) == (there.key, there.start + 100, 7)
+    there.lend(0)
+    assert there.resume(fault) is Status.OK
+    paged.run()
+    assert opcodes(a.sent()) == [CqeOpcode.REQUEST]
+    assert there.peek(there.start + 100, 7) == b"at last"
+    assert not there.faults()
+    (over,) = there.node.host.facts(Fact.PAGE_FAULT)
+    assert (over["qpn"], over["status"]) == (paged.b.number, "OK")
+
+
+def test_a_long_write_asks_for_all_its_pages_at_once(paged: Paged) -> None:
+    a, there, content = paged.a, paged.there, content_of(LONG)
+    a.post(SendOpcode.RDMA_WRITE, remote(there.start + WITHIN, there.key) + a.data(content))
+    (fault,) = paged.serve()
+    assert (fault.va, fault.length) == (there.start + WITHIN, LONG)
+    assert opcodes(a.sent()) == [CqeOpcode.REQUEST]
+    assert there.peek(there.start + WITHIN, LONG) == content
+
+
+def test_a_page_lent_for_reading_is_asked_for_by_a_write(paged: Paged) -> None:
+    """The page of zeros that a process has before it writes must not be changed."""
+    a, there = paged.a, paged.there
+    there.lend(0, bits=READABLE)
+    into = a.node.memory(8)
+    read = pack(">IIQ", 8, a.node.key, into)
+    a.post(SendOpcode.RDMA_READ, remote(there.start, there.key) + read)
+    paged.run()
+    assert opcodes(a.sent()) == [CqeOpcode.REQUEST]
+    zeros = there.backing(0)
+    a.post(SendOpcode.RDMA_WRITE, remote(there.start, there.key) + a.data(b"new"))
+    paged.run()
+    (fault,) = there.faults()
+    there.entries[0] = 0
+    there.lend(0)
+    there.resume(fault)
+    paged.run()
+    assert opcodes(a.sent()) == [CqeOpcode.REQUEST]
+    assert there.peek(there.start, 3) == b"new"
+    assert there.node.host.peek(zeros, 3) == bytes(3)
+
+
+def test_a_read_of_pages_that_were_swapped_out_brings_them_back(paged: Paged) -> None:
+    a, there, content = paged.a, paged.there, content_of(LONG)
+    filled(there, content)
+    into = a.node.memory(LONG)
+    segments = remote(there.start + WITHIN, there.key) + pack(">IIQ", LONG, a.node.key, into)
+    a.post(SendOpcode.RDMA_READ, segments)
+    (fault,) = paged.serve()
+    assert not fault.fault & 2
+    assert opcodes(a.sent()) == [CqeOpcode.REQUEST]
+    assert a.node.host.peek(into, LONG) == content
+
+
+def test_an_atomic_changes_an_absent_page_once(paged: Paged) -> None:
+    a, there = paged.a, paged.there
+    filled(there, (41).to_bytes(8, "little"), within=8)
+    into = a.node.memory(8)
+    word = pack(">IIQ", 8, a.node.key, into)
+    operands = remote(there.start + 8, there.key) + pack(">QQ", 1, 0)
+    a.post(SendOpcode.ATOMIC_FA, operands + word)
+    assert len(paged.serve()) == 1
+    assert opcodes(a.sent()) == [CqeOpcode.REQUEST]
+    assert a.node.host.peek(into, 8) == (41).to_bytes(8, "little")
+    assert there.peek(there.start + 8, 8) == (42).to_bytes(8, "little")
+
+
+# -- requests and receives ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("length", [5, LONG])
+def test_a_send_from_absent_pages_waits_and_keeps_its_place(paged: Paged, length: int) -> None:
+    a, b, here, content = paged.a, paged.b, paged.here, content_of(length)
+    filled(here, content)
+    first, second, third = (b.receive(1 << 14) for _ in range(3))
+    a.post(SendOpcode.SEND, a.data(b"before"))
+    a.post(SendOpcode.SEND, paged.segment(here, length))
+    a.post(SendOpcode.SEND, a.data(b"behind"))
+    paged.run()
+    assert opcodes(a.sent()) == [CqeOpcode.REQUEST]
+    (fault,) = here.faults()
+    assert (fault.sub_type, fault.fault, fault.queue, fault.wqe_index, fault.committed) == (
+        FaultSubtype.WQE, WqeFault.SEND, a.number, 1, 0
+    )  # fmt: skip
+    here.lend(0, 8)
+    assert here.resume(fault) is Status.OK
+    paged.run()
+    assert opcodes(a.sent()) == [CqeOpcode.REQUEST] * 2
+    assert [CQE.get(each, "length") for each in b.received()] == [6, length, 6]
+    peek = b.node.host.peek
+    assert (peek(first, 6), peek(second, length), peek(third, 6)) == (b"before", content, b"behind")
+
+
+@pytest.mark.parametrize("length", [5, LONG])
+def test_what_a_read_brings_waits_for_absent_pages(paged: Paged, length: int) -> None:
+    a, b, here, content = paged.a, paged.b, paged.here, content_of(length)
+    key = b.node.make_key((), remote_read=1)
+    place = b.node.memory(content)
+    a.post(SendOpcode.RDMA_READ, remote(place, key) + paged.segment(here, length))
+    paged.run()
+    assert not a.sent()
+    (fault,) = here.faults()
+    assert (fault.fault, fault.queue, fault.wqe_index) == (WqeFault.READ, a.number, 0)
+    here.lend(0, 8)
+    here.resume(fault)
+    paged.run()
+    assert opcodes(a.sent()) == [CqeOpcode.REQUEST]
+    assert here.peek(here.start + WITHIN, length) == content
+
+
+@pytest.mark.parametrize("length", [5, LONG])
+def test_a_receive_in_absent_pages_takes_its_message_later(paged: Paged, length: int) -> None:
+    a, b, there, content = paged.a, paged.b, paged.there, content_of(length)
+    _receive_into(b, there)
+    a.post(SendOpcode.SEND, a.data(content))
+    paged.run()
+    assert not a.sent() and not b.received()
+    (fault,) = there.faults()
+    assert (fault.fault, fault.queue, fault.wqe_index) == (WqeFault.RECEIVE, b.number, 0)
+    there.lend(0, 8)
+    there.resume(fault)
+    paged.run()
+    assert opcodes(a.sent()) == [CqeOpcode.REQUEST]
+    assert [CQE.get(each, "length") for each in b.received()] == [length]
+    assert there.peek(there.start + WITHIN, length) == content
+
+
+def _receive_into(pair: Pair, pager: Pager) -> None:
+    pair.receive(1 << 14, pager.key)
+    slot = pair.rq.address + (pair.rq.posted - 1) % 16 * 64
+    pair.node.host.poke(slot + 8, (pager.start + WITHIN).to_bytes(8, "big"))
+
+
+def test_a_receive_of_an_srq_names_the_srq() -> None:
+    paged = Paged(packets=False)
+    a, there = paged.a, paged.there
+    pool = there.node.make_pool()
+    b = there.node.make_pair(rq_type=Receives.SHARED, srqn=pool.number)
+    a = paged.nodes[0].make_pair()
+    a.connect(b)
+    b.connect(a)
+    pool.post()
+    pool.node.host.poke(pool.address + 16, pack(">IIQ", 64, there.key, there.start))
+    a.post(SendOpcode.SEND, a.data(b"shared"))
+    (fault,) = paged.serve()
+    assert (fault.fault, fault.queue, fault.wqe_index) == (WqeFault.SRQ, pool.number, 0)
+    assert there.peek(there.start, 6) == b"shared"
+    assert len(b.received()) == len(a.sent()) == 1
+
+
+def test_a_datagram_from_absent_pages_leaves_later() -> None:
+    paged = Paged(packets=False, service=Service.UD)
+    a, b, here = paged.a, paged.b, paged.here
+    filled(here, b"datagram")
+    buffer, behind = b.receive(), b.receive()
+    address = vector(a.node, b.node, b.number, QKEY)
+    a.post(SendOpcode.SEND, address + paged.segment(here, 8))
+    a.post(SendOpcode.SEND, address + a.data(b"behind"))
+    assert not a.sent()
+    (fault,) = paged.serve()
+    assert fault.fault == WqeFault.SEND
+    assert opcodes(a.sent()) == [CqeOpcode.REQUEST] * 2
+    peek = b.node.host.peek
+    assert (peek(buffer + 40, 8), peek(behind + 40, 6)) == (b"datagram", b"behind")
+
+
+# -- pages that do not come ----------------------------------------------------------------------
+
+
+def test_pages_that_do_not_come_fail_the_operation(paged: Paged) -> None:
+    a, b, there = paged.a, paged.b, paged.there
+    a.post(SendOpcode.RDMA_WRITE, remote(there.start, there.key) + a.data(b"never"))
+    paged.run()
+    (fault,) = there.faults()
+    assert there.resume(fault, error=1) is Status.OK
+    paged.run()
+    (failed,) = a.sent()
+    assert ERROR_CQE.get(failed, "syndrome") == Syndrome.REMOTE_ACCESS_ERR
+    assert (a.state, b.state) == (QpState.ERR, QpState.ERR)
+    assert not there.faults()
+    (over,) = there.node.host.facts(Fact.PAGE_FAULT)
+    assert over["status"] == "failed"
+
+
+@pytest.mark.parametrize("opcode", [SendOpcode.SEND, SendOpcode.RDMA_READ])
+def test_own_pages_that_do_not_come_fail_the_request(paged: Paged, opcode: SendOpcode) -> None:
+    a, b, here = paged.a, paged.b, paged.here
+    b.receive()
+    segments = paged.segment(here, 8)
+    if opcode is SendOpcode.RDMA_READ:
+        segments = remote(b.node.memory(8), b.node.make_key((), remote_read=1)) + segments
+    a.post(opcode, segments)
+    paged.run()
+    (fault,) = here.faults()
+    here.resume(fault, error=1)
+    paged.run()
+    (failed,) = a.sent()
+    assert ERROR_CQE.get(failed, "syndrome") == Syndrome.LOCAL_PROT_ERR
+    assert a.state is QpState.ERR
+
+
+def test_a_receive_whose_pages_do_not_come_fails_on_both_sides(paged: Paged) -> None:
+    a, b, there = paged.a, paged.b, paged.there
+    _receive_into(b, there)
+    a.post(SendOpcode.SEND, a.data(b"lost"))
+    paged.run()
+    (fault,) = there.faults()
+    there.resume(fault, error=1)
+    paged.run()
+    (failed,), (received,) = a.sent(), b.received()
+    assert ERROR_CQE.get(failed, "syndrome") == Syndrome.REMOTE_OP_ERR
+    assert ERROR_CQE.get(received, "syndrome") == Syndrome.LOCAL_PROT_ERR
+
+
+def test_without_an_event_queue_absent_pages_are_no_memory(paged: Paged) -> None:
+    a, there = paged.a, paged.there
+    there.node.status(Opcode.DESTROY_EQ, number=there.eq)
+    a.post(SendOpcode.RDMA_WRITE, remote(there.start, there.key) + a.data(b"x"))
+    paged.run()
+    (failed,) = a.sent()
+    assert ERROR_CQE.get(failed, "syndrome") == Syndrome.REMOTE_ACCESS_ERR
+
+
+@pytest.mark.parametrize("end", [Opcode.TOERR_QP, Opcode.TORST_QP, Opcode.DESTROY_QP])
+@pytest.mark.parametrize("side", ["requester", "responder"])
+def test_a_queue_pair_that_ends_takes_its_page_fault_along(
+    paged: Paged, end: Opcode, side: str
+) -> None:
+    """In ERR software still answers; an answer that comes later, or twice, is refused."""
+    a, b = paged.a, paged.b
+    b.receive()
+    if side == "requester":
+        pair, pager = a, paged.here
+        a.post(SendOpcode.SEND, paged.segment(pager, 8))
+    else:
+        pair, pager = b, paged.there
+        a.post(SendOpcode.RDMA_WRITE, remote(pager.start, pager.key) + a.data(b"x"))
+    paged.run()
+    (fault,) = pager.faults()
+    assert pager.node.status(end, number=pair.number) is Status.OK
+    pager.lend(0)
+    late = pager.resume(fault)
+    assert late is (Status.OK if end is Opcode.TOERR_QP else Status.BAD_PARAM)
+    assert pager.resume(fault) is Status.BAD_PARAM
+    paged.run()
+    assert pager.backing(0) and not any(pager.peek(pager.start, 8))
+    assert not len(pager.node.adapter.objects.rdma.page_faults)
+    flushed = [ERROR_CQE.get(each, "syndrome") for each in pair.sent()]
+    assert flushed == [Syndrome.WR_FLUSH_ERR] * (end is Opcode.TOERR_QP and side == "requester")
+
+
+@pytest.mark.parametrize("lie", ["token", "queue", "fault"])
+def test_an_answer_to_another_fault_changes_nothing(paged: Paged, lie: str) -> None:
+    a, there = paged.a, paged.there
+    a.post(SendOpcode.RDMA_WRITE, remote(there.start, there.key) + a.data(b"x"))
+    paged.run()
+    (fault,) = there.faults()
+    there.lend(0)
+    wrong = {lie: getattr(fault, lie if lie != "queue" else "token") ^ 1}
+    assert there.resume(fault, **wrong) is Status.BAD_PARAM
+    assert there.resume(fault) is Status.OK
+    paged.run()
+    assert opcodes(a.sent()) == [CqeOpcode.REQUEST]
+
+
+def test_a_resume_without_the_pages_asks_again(paged: Paged) -> None:
+    a, there = paged.a, paged.there
+    a.post(SendOpcode.RDMA_WRITE, remote(there.start, there.key) + a.data(b"x"))
+    tokens = set()
+    for _ in range(3):
+        paged.run()
+        (fault,) = there.faults()
+        tokens.add(fault.token)
+        assert there.resume(fault) is Status.OK
+    assert len(tokens) == 3
+    assert len(paged.serve()) == 1
+    assert opcodes(a.sent()) == [CqeOpcode.REQUEST]
+
+
+def test_a_key_destroyed_meanwhile_ends_the_operation_at_the_answer(paged: Paged) -> None:
+    a, there = paged.a, paged.there
+    a.post(SendOpcode.RDMA_WRITE, remote(there.start, there.key) + a.data(b"x"))
+    paged.run()
+    (fault,) = there.faults()
+    assert there.node.status(Opcode.DESTROY_MKEY, number=there.key >> 8) is Status.OK
+    assert there.resume(fault) is Status.OK
+    paged.run()
+    assert ERROR_CQE.get(a.sent()[0], "syndrome") == Syndrome.REMOTE_ACCESS_ERR
+
+
+def test_a_reset_forgets_page_faults(paged: Paged) -> None:
+    a, here = paged.a, paged.here
+    a.post(SendOpcode.SEND, paged.segment(here, 8))
+    paged.run()
+    (fault,) = here.faults()
+    here.node.adapter.clear()
+    here.node.adapter.stage = Stage.INITIALISED
+    assert here.resume(fault) is Status.BAD_PARAM
+    assert not len(here.node.adapter.objects.rdma.page_faults)
