@@ -63,8 +63,8 @@ _SECTIONS = {
         "ntb.md", "ntrdma.md", "rtrs.md", "hostile-peer.md", "security.md", "wire.md",
     ),
     "Reference": (
-        "show.md", "analyzer.md", "web.md", "krping.md", "tlp-capture.md", "rtrs-files.md",
-        "clauses.md", "api-reference.md", "fields.md", "registers.md",
+        "show.md", "fingerprint.md", "analyzer.md", "web.md", "krping.md", "tlp-capture.md",
+        "rtrs-files.md", "clauses.md", "api-reference.md", "fields.md", "registers.md",
     ),
     "The project": (
         "contributing.md", "changes.md", "conformance.md", "ntb-conformance.md",

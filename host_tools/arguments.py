@@ -153,6 +153,10 @@ GROUPS: dict[str, dict[str, Subcommand]] = {
             "see on live traffic what an RDMA adapter does", f"{_TOOLS}.tour.tour_command"
         ),
         "show": _beside("show what the devices of a guest hold now", "show"),
+        "fingerprint": _one(
+            "what software sees of a card, to hold against a real one",
+            f"{_TOOLS}.fingerprint.fingerprint_command",
+        ),
         "log": Subcommand(
             "show what crossed the bus",
             f"{_COMMANDS}.log",
