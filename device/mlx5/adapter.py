@@ -8,6 +8,7 @@ from bluebridge.device.armed_faults import ArmedFaults
 from bluebridge.device.fabric.interface import Fabric
 from bluebridge.device.layout.mlx5.init_segment import MSIX_VECTORS
 from bluebridge.device.mlx5.objects.objects import Objects
+from bluebridge.device.mlx5.objects.user_contexts import UserContexts
 from bluebridge.device.mlx5.registers.doorbells import Doorbells
 from bluebridge.device.mlx5.rings.event_queues import EventQueues
 from bluebridge.device.mlx5.rings.faulty_entries import FaultyEntries
@@ -47,6 +48,7 @@ class Adapter:
         """The version that a driver gave itself (SET_DRIVER_VERSION)."""
         self.capabilities = Capabilities()
         self.pages = PageLists(bus)
+        self.users = UserContexts(self.pages.users)
         self.faults = ArmedFaults(bus, FaultyEntries())
         self.eqs = EventQueues(bus, self.pages, MSIX_VECTORS, self.faults)
         self.doorbells = Doorbells(self.eqs)
@@ -77,6 +79,7 @@ class Adapter:
         self.eqs.reset()
         self.doorbells.reset()
         self.pages.reset()
+        self.users.reset()
 
     def reset(self) -> None:
         """Return to the state after power-on: no object; the configuration stays."""

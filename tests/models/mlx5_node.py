@@ -72,6 +72,8 @@ class Mlx5Node:
         self, number: int, fabric: Fabric | None = None, host: FakeHost | None = None
     ) -> None:
         self.mac = mac_of(number)
+        self.uid = 0
+        """The user context that its commands are sent for."""
         self.host = host or FakeHost(f"n{number}", size=8 << 20)
         self.fabric = fabric or LocalFabric()
         self.adapter = self.make_adapter(self.host, self.fabric)
@@ -98,6 +100,7 @@ class Mlx5Node:
         """Carry out a command by its input behind the first 16 bytes; raises `Refused`."""
         whole = bytearray(data.ljust(INPUT.size, b"\0"))
         INPUT.set(whole, "opcode", opcode)
+        INPUT.set(whole, "uid", self.uid)
         if op_mod:
             INPUT.set(whole, "op_mod", op_mod)
         if number:
@@ -109,11 +112,13 @@ class Mlx5Node:
         rule = RULES[INPUT.get(data, "opcode")]
         if len(data) < rule.least:
             raise Refused(Status.BAD_INP_LEN)
+        self.adapter.users.admit(data)
         answer = rule.handler(self.adapter, data)
         self.portions = 1
         if not isinstance(answer, bytes):
             steps = list(answer)
             self.portions, answer = len(steps), steps[-1]
+        self.adapter.users.note(data, answer)
         return answer
 
     def make(self, opcode: Opcode, data: bytes = b"") -> int:

@@ -119,6 +119,7 @@ GENERAL = Struct(
     word("rc", 0x44, 0),
     word("uar_4k", 0x48, 31),
     word("uar_size", 0x48, 21, 16, "log of the MiB of doorbell pages"),
+    word("umem_uid_0", 0x48, 13, doc="privileged software may make memory of users, too"),
     word("log_pg_sz", 0x48, 7, 0),
     word("bf", 0x4C, 31, doc="BlueFlame"),
     word("driver_version", 0x4C, 30, doc="there is SET_DRIVER_VERSION"),
@@ -160,6 +161,7 @@ GENERAL = Struct(
     u32("num_of_uars_per_page", 0xA4),
     word("native_port_num", 0xC0, 23, 16),
     word("num_vhca_ports", 0xC0, 15, 8),
+    u32("uctx_cap", 0xD4, "UserRight: rights that a user context can have"),
     doc="What the adapter as a whole can; other groups exist if a bit of this one says so.",
     source="mlx5_ifc.h: cmd_hca_cap",
 )

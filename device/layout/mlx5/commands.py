@@ -263,7 +263,7 @@ _WORDS: Final = {
     "MKEY": "mkey", "EQ": "eqn", "CQ": "cqn", "QP": "qpn", "XRC_SRQ": "srqn", "RMP": "rmpn",
     "SQ": "sqn", "RQ": "rqn", "TIS": "tisn", "TIR": "tirn", "RQT": "rqtn", "PD": "pd", "UAR": "uar",
     "XRCD": "xrcd", "TRANSPORT_DOMAIN": "td", "Q_COUNTER": "counter", "FLOW_TABLE": "table",
-    "FLOW_GROUP": "group", "FLOW_COUNTER": "counter",
+    "FLOW_GROUP": "group", "FLOW_COUNTER": "flow_counter", "UMEM": "umem", "UCTX": "uid",
 }  # fmt: skip
 """The word for the number of an object, by the end of the names of its commands."""
 _ELSEWHERE: Final = {

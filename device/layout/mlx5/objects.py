@@ -90,7 +90,10 @@ MODIFY_CQ = Struct(
 CREATE_MKEY = Struct(
     "CREATE_MKEY",
     LIST,
+    bits("umem_valid", 0x0C, 4, 30, doc="the pages are those of memory of a user"),
     u32("translations", 0x60, "length of the list in 16 bytes"),
+    u32("umem", 0x64),
+    u64("umem_offset", 0x68),
     doc="The context at 0x10, the list of pages at 0x110.",
     source="mlx5_ifc.h: mlx5_ifc_create_mkey_in_bits",
 )

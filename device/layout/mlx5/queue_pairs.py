@@ -182,6 +182,8 @@ QPC = Struct(
     word("sq_counter", 0xB4, 31, 16, "blocks that hardware has begun"),
     word("sq_posted", 0xB4, 15, 0),
     u32("rq_counter", 0xB8),
+    word("record_umem_valid", 0xD0, 28, doc="the doorbell record is in memory of a user"),
+    u32("record_umem", 0xE4),
     doc="Queue pair. Its rings are one buffer: receives first, then sends.",
     source="mlx5_ifc.h: mlx5_ifc_qpc_bits",
 )
@@ -192,6 +194,9 @@ QP_IN = Struct(
     u32("mask", 0x10, "OptPar"),
     u32("ece", 0x14, "enhanced connection establishment"),
     raw("context", QP_CONTEXT, QPC.size, "QPC"),
+    u64("ring_umem_offset", 0x100),
+    u32("ring_umem", 0x108),
+    word("ring_umem_valid", 0x10C, 31, doc="the rings are in memory of a user"),
     doc="Input of CREATE_QP, which the list of pages follows, and of the transitions.",
     source="mlx5_ifc.h: mlx5_ifc_create_qp_in_bits",
 )

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from bluebridge.device.layout.mlx5.commands import Opcode
-from bluebridge.device.layout.mlx5.contexts import MKC
 from bluebridge.device.layout.mlx5.objects import (
     CREATE_MKEY,
     ENTRY,
-    LIST,
     QUERY_Q_COUNTER,
     SPECIAL_CONTEXTS,
 )
@@ -43,9 +41,7 @@ def dealloc_domain(adapter: Adapter, data: bytes) -> bytes:
 
 def create_mkey(adapter: Adapter, data: bytes) -> Iterator[bytes]:
     """Make a memory key in portions, and return its index."""
-    context = data[ENTRY : ENTRY + MKC.size]
-    translations = CREATE_MKEY.get(data, "translations")
-    number = yield from adapter.objects.keys.create(context, data[LIST:], translations)
+    number = yield from adapter.objects.keys.create(data)
     yield numbered(number)
 
 

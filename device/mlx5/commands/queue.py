@@ -220,11 +220,13 @@ class CommandQueue:
         try:
             result = self._begin(execution.data)
             if isinstance(result, bytes):
-                return Outcome(result)
-            output = b""
-            for step in result:
-                output = step
-                yield
+                output = result
+            else:
+                output = b""
+                for step in result:
+                    output = step
+                    yield
+            self._adapter.users.note(execution.data, output)
             return Outcome(output)
         except Refused as refused:
             syndrome = refused.syndrome or syndrome_of(refused.reason)
@@ -247,6 +249,7 @@ class CommandQueue:
             raise Refused(Status.BAD_SYS_STATE, f"before {_BEFORE[rule.needs]}")
         if len(data) < rule.least:
             raise Refused(Status.BAD_INP_LEN, f"{len(data)} bytes of input of {rule.least}")
+        self._adapter.users.admit(data)
         return rule.handler(self._adapter, data)
 
     # -- entries and mailboxes ----------------------------------------------------------------

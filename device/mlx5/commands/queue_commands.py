@@ -17,7 +17,7 @@ _PAGES = CONTEXT + WQ_OFFSET + WQ.size
 
 def create_cq(adapter: Adapter, data: bytes) -> bytes:
     """Make a completion queue, and return its number."""
-    return numbered(adapter.objects.cqs.create(data[ENTRY : ENTRY + CQC.size], data[LIST:]))
+    return numbered(adapter.objects.cqs.create(data))
 
 
 def query_cq(adapter: Adapter, data: bytes) -> bytes:

@@ -52,7 +52,7 @@ def create_xrc_srq(adapter: Adapter, data: bytes) -> bytes:
     context, objects = data[ENTRY : ENTRY + XRC_SRQC.size], adapter.objects
     objects.cqs.known(XRC_SRQC.get(context, "cqn"))
     objects.rdma.xrcds.check(XRC_SRQC.get(context, "xrcd"))
-    return numbered(objects.rdma.srqs.create_xrc(context, data[LIST:]))
+    return numbered(objects.rdma.srqs.create_xrc(data))
 
 
 def query_xrc_srq(adapter: Adapter, data: bytes) -> bytes:

@@ -14,6 +14,7 @@ from bluebridge.device.mlx5.commands import (
     register_commands,
     roce_commands,
     shared_queue_commands,
+    user_commands,
 )
 from bluebridge.device.mlx5.commands.command import Rule
 
@@ -29,4 +30,5 @@ RULES: dict[int, Rule] = {
     **pair_commands.RULES,
     **shared_queue_commands.RULES,
     **roce_commands.RULES,
+    **user_commands.RULES,
 }

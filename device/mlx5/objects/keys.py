@@ -5,14 +5,16 @@ Linux `core/mr.c`, `core/en_common.c: mlx5e_create_mkey`, `ib/mr.c: reg_create`.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from struct import unpack_from
 from typing import Final
 
 from bluebridge.device.layout.mlx5.commands import Status
 from bluebridge.device.layout.mlx5.contexts import MKC, AccessMode
+from bluebridge.device.layout.mlx5.objects import CREATE_MKEY, ENTRY, LIST
 from bluebridge.device.mlx5.numbers import Numbers
 from bluebridge.device.mlx5.objects.key_updates import KeyUpdater
+from bluebridge.device.mlx5.rings.user_memory import UserMemory
 from bluebridge.device.mlx5.settings.capabilities import LOG_MAX_KEYS
 from bluebridge.device.mlx5.settings.refused import Refused
 from bluebridge.device.rdma.memory.region import EVERYTHING, MemoryRegion, Rights, pages_of
@@ -30,6 +32,10 @@ PAGE_SHIFTS: Final = range(12, 32)
 ADDRESS_BYTES: Final = 8
 TRANSLATIONS: Final = 2
 """Addresses of pages in 16 bytes of a list."""
+MOST_TRANSLATIONS: Final = 1 << 18
+"""As many as fit into a command."""
+_List = Callable[[int, int], Sequence[int]]
+"""Returns addresses of pages of a key: from which one on, and how many. Raises `Refused`."""
 _RIGHTS: Final = {
     "atomic": Rights.REMOTE_ATOMIC,
     "remote_write": Rights.REMOTE_WRITE,
@@ -42,8 +48,9 @@ _RIGHTS: Final = {
 class MemoryKeys:
     """The keys of one adapter; `regions` are what they give access to."""
 
-    def __init__(self, regions: MemoryRegions) -> None:
+    def __init__(self, regions: MemoryRegions, users: UserMemory) -> None:
         self.regions = regions
+        self._users = users
         self.updater = KeyUpdater(regions)
         self._numbers = Numbers("mkey", FIRST_KEY, MAX_KEYS)
         self._contexts: dict[int, bytes] = {}
@@ -62,20 +69,18 @@ class MemoryKeys:
         """Return the contexts of all keys as software gave them, by index."""
         return dict(self._contexts)
 
-    def create(
-        self, context: bytes, listed: bytes, translations: int
-    ) -> Generator[bytes, None, int]:
-        """Make a key (CREATE_MKEY) and return its index; yields between portions of its list.
+    def create(self, data: bytes) -> Generator[bytes, None, int]:
+        """Make a key by the input of CREATE_MKEY; yields between portions, returns its index.
 
-        `listed` is the list of pages, of which `translations` times 16 bytes count. Raises
-        `Refused`: BAD_PARAM, LIM_ERR.
+        Raises `Refused`: BAD_PARAM, BAD_RES for no memory of a user, LIM_ERR.
         """
+        context = data[ENTRY : ENTRY + MKC.size]
         mode = MKC.get(context, "access_mode_high") << 2 | MKC.get(context, "access_mode")
         if mode not in (AccessMode.PHYSICAL, AccessMode.MTT) and not MKC.get(context, "free"):
             raise Refused(Status.BAD_PARAM, f"keys of access mode {mode} are not offered")
         region = _region(mode, context)
         if not region.free and mode == AccessMode.MTT:
-            yield from _translate(region, listed, translations)
+            yield from _translate(region, self._list_of(data, region.page_shift), data)
         try:
             self.regions.check_room(region)
         except Refusal as error:
@@ -86,6 +91,21 @@ class MemoryKeys:
         self.regions.add(region)
         self._contexts[index] = context
         return index
+
+    def _list_of(self, data: bytes, shift: int) -> _List:
+        """Return what has the pages of a key: the command itself, or memory of a user."""
+        if CREATE_MKEY.get(data, "umem_valid"):
+            memory = self._users.use(CREATE_MKEY.get(data, "umem"))
+            offset = CREATE_MKEY.get(data, "umem_offset")
+            return lambda first, count: memory.pages_from(offset, shift, first, count)
+
+        def listed(first: int, count: int) -> Sequence[int]:
+            at = LIST + ADDRESS_BYTES * first
+            if at + ADDRESS_BYTES * count > len(data):
+                raise Refused(Status.BAD_PARAM, f"page {first + count} of a list is not there")
+            return unpack_from(f">{count}Q", data, at)
+
+        return listed
 
     def query(self, index: int) -> bytes:
         """Return the context of a key; raises `Refused` (BAD_RES)."""
@@ -130,16 +150,18 @@ def _region(mode: int, context: bytes) -> MemoryRegion:
     )
 
 
-def _translate(region: MemoryRegion, listed: bytes, translations: int) -> Iterator[bytes]:
-    shift = region.page_shift
+def _translate(region: MemoryRegion, listed: _List, data: bytes) -> Iterator[bytes]:
+    shift, translations = region.page_shift, CREATE_MKEY.get(data, "translations")
     if shift not in PAGE_SHIFTS:
         raise Refused(Status.BAD_PARAM, f"pages of 2**{shift} bytes")
     count = pages_of(region.start, region.length, shift)
-    if count > TRANSLATIONS * translations or ADDRESS_BYTES * count > len(listed):
+    if count > TRANSLATIONS * min(translations, MOST_TRANSLATIONS):
         raise Refused(Status.BAD_PARAM, f"{count} pages, {TRANSLATIONS * translations} listed")
+    if count:
+        listed(count - 1, 1)  # a list that is too short is refused before it costs time
     region.set_pages((), shift)
     for first in range(0, count, PORTION):
         if first:
             yield b""
         some = min(PORTION, count - first)
-        region.add_pages(unpack_from(f">{some}Q", listed, ADDRESS_BYTES * first))
+        region.add_pages(listed(first, some))

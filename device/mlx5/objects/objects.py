@@ -22,8 +22,8 @@ from bluebridge.device.mlx5.rings.event_queues import EventQueues
 from bluebridge.device.mlx5.rings.frame_queues import (
     ReceiveQueueObject,
     SendQueueObject,
-    receive_buffer,
-    send_buffer,
+    receive_place,
+    send_place,
 )
 from bluebridge.device.mlx5.rings.page_lists import PageLists
 from bluebridge.device.mlx5.rings.surroundings import Surroundings
@@ -85,7 +85,7 @@ class Objects:
             page_shifts=PAGE_SHIFTS,
             most_pages=MOST_REGISTERED_PAGES,
         )
-        self.keys = MemoryKeys(regions)
+        self.keys = MemoryKeys(regions, pages.users)
         self.cqs = CompletionQueues(bus, pages, eqs)
         self._around = Surroundings(bus, pages, regions, self.cqs, eqs, self.port, faults)
         self._queue_numbers = Numbers("queue", FIRST_QUEUE, MAX_QUEUES)
@@ -183,6 +183,7 @@ class Objects:
             "rqt": len(self.queue_tables),
             "ft": len(self.flows),
             "counter set": len(self.counter_sets),
+            "umem": len(self._around.pages.users),
         }
 
     # -- queues -----------------------------------------------------------------------------------
@@ -190,17 +191,17 @@ class Objects:
     def create_sq(self, context: bytes, listed: bytes) -> int:
         """Make an SQ in RST (CREATE_SQ); returns its number. Raises `Refused`."""
         self.cqs.known(SQC.get(context, "cqn"))
-        buffer = send_buffer(self._around.pages, context, listed)
+        place = send_place(self._around.pages, context, listed)
         number = self._queue_numbers.take()
-        self.sqs[number] = SendQueueObject(self._around, number, context, buffer)
+        self.sqs[number] = SendQueueObject(self._around, number, context, place)
         return number
 
     def create_rq(self, context: bytes, listed: bytes) -> int:
         """Make an RQ in RST (CREATE_RQ); returns its number. Raises `Refused`."""
         self.cqs.known(RQC.get(context, "cqn"))
-        buffer = receive_buffer(self._around.pages, context, listed)
+        place = receive_place(self._around.pages, context, listed)
         number = self._queue_numbers.take()
-        self.rqs[number] = ReceiveQueueObject(self._around, number, context, buffer)
+        self.rqs[number] = ReceiveQueueObject(self._around, number, context, place)
         return number
 
     def sq(self, number: int) -> SendQueueObject:

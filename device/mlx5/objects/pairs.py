@@ -9,7 +9,6 @@ from typing import Final
 from bluebridge.device.fabric.settings import NetworkSettings
 from bluebridge.device.layout.buslog import What
 from bluebridge.device.layout.mlx5.commands import Status
-from bluebridge.device.layout.mlx5.contexts import LOG_PAGE_PARTS, PAGE_SHIFT
 from bluebridge.device.layout.mlx5.queue_pairs import (
     LOG_RECEIVE_UNIT,
     QP_CONTEXT,
@@ -193,21 +192,18 @@ class MadePair:
         self.receive_shift = get(context, "log_rq_stride") + LOG_RECEIVE_UNIT
         self.receives: QueueBuffer | None = None
         self.sends: QueueBuffer | None = None
-        self._find_rings(kind, data[QP_IN.size :])
+        self._find_rings(kind, data)
+        self._record = around.pages.record(QPC, context) & ~3
 
-    def _find_rings(self, kind: int, listed: bytes) -> None:
+    def _find_rings(self, kind: int, data: bytes) -> None:
         get, context, pages = QPC.get, self.context, self._around.pages
-        shift = get(context, "log_page_size") + PAGE_SHIFT
-        start = get(context, "page_offset") << shift >> LOG_PAGE_PARTS
+        shift, offset = get(context, "log_page_size"), get(context, "page_offset")
+        place, receives = pages.place(QP_IN, data, data[QP_IN.size :], shift, offset), 0
         if kind == Receives.OWN:
-            size = 1 << (self.log_rq_size + self.receive_shift)
-            self.receives = pages.buffer(listed, shift, size, start)
-            start += size
+            receives = 1 << (self.log_rq_size + self.receive_shift)
+            self.receives = pages.buffer(place, receives)
         if not get(context, "no_sq"):
-            skipped = start >> shift
-            inside = start - (skipped << shift)
-            size = BLOCK_BYTES << self.log_sq_size
-            self.sends = pages.buffer(listed[8 * skipped :], shift, size, inside)
+            self.sends = pages.buffer(place, BLOCK_BYTES << self.log_sq_size, receives)
 
     def make(
         self,
@@ -224,7 +220,6 @@ class MadePair:
         around = self._around
         pair = CardPair(around, number, context, srqs, troubles, failed, completions)
         _attach_engines(pair, network)
-        record = QPC.get(context, "doorbell_record") & ~3
         if self.sends is not None:
             datagrams = not pair.connected
             pair.sq = SendRing(
@@ -233,7 +228,7 @@ class MadePair:
                 pair.engine,
                 self.sends,
                 self.log_sq_size,
-                record,
+                self._record,
                 around.faults,
                 reader=_reader_of(pair, updater),
                 what=What.UD_WQE if datagrams else What.SQ_WQE,
@@ -247,7 +242,7 @@ class MadePair:
                 0,
                 self.log_rq_size,
                 self.receive_shift,
-                record,
+                self._record,
             )
         return pair
 

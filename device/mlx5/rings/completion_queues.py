@@ -17,10 +17,11 @@ from bluebridge.device.layout.mlx5.event_queues import (
     DATA_OFFSET,
     EventType,
 )
-from bluebridge.device.layout.mlx5.objects import CqField
+from bluebridge.device.layout.mlx5.objects import ENTRY, LIST, CqField
+from bluebridge.device.layout.mlx5.user_contexts import RING_UMEM
 from bluebridge.device.mlx5.numbers import Numbers
 from bluebridge.device.mlx5.rings.event_queues import EventQueues
-from bluebridge.device.mlx5.rings.page_lists import PageLists
+from bluebridge.device.mlx5.rings.page_lists import PageLists, Ring
 from bluebridge.device.mlx5.settings.refused import Refused
 from bluebridge.device.pci.bus import HostBus
 from bluebridge.device.rings.completion_ring import (
@@ -31,7 +32,6 @@ from bluebridge.device.rings.completion_ring import (
     NOT_ARMED,
     CompletionRing,
 )
-from bluebridge.device.rings.queue_buffer import QueueBuffer
 
 FIRST_CQ: Final = 0x400
 MAX_CQS: Final = 1 << 16
@@ -42,12 +42,12 @@ class CompletionQueue(CompletionRing):
     """One completion queue; its driver gave all entries to hardware before it made the queue."""
 
     def __init__(
-        self, bus: HostBus, eqs: EventQueues, cqn: int, context: bytes, buffer: QueueBuffer
+        self, bus: HostBus, eqs: EventQueues, cqn: int, context: bytes, ring: Ring
     ) -> None:
         get = CQC.get
-        log_size, record = get(context, "log_size"), get(context, "doorbell_record") & ~7
+        log_size, (buffer, record) = get(context, "log_size"), ring
         stride = CQE_SIZE << get(context, "cqe_size")
-        super().__init__(bus, cqn, buffer, log_size, stride, CQE_SIZE, OWNER_BIT, record)
+        super().__init__(bus, cqn, buffer, log_size, stride, CQE_SIZE, OWNER_BIT, record & ~7)
         self._eqs = eqs
         self._event = bytes(COMPLETION_EQE.pack(type=EventType.COMPLETION, cqn=cqn))
         self._context = context
@@ -121,11 +121,12 @@ class CompletionQueues:
             raise Refused(Status.BAD_RES, f"CQ {cqn:#x}")
         return queue
 
-    def create(self, context: bytes, listed: bytes) -> int:
-        """Make a queue in the pages of a list (CREATE_CQ); returns its number.
+    def create(self, data: bytes) -> int:
+        """Make a queue by the input of CREATE_CQ; returns its number.
 
         Raises `Refused`: BAD_PARAM, BAD_RES for an unknown event queue, LIM_ERR.
         """
+        context = data[ENTRY : ENTRY + CQC.size]
         log_size, eqn = CQC.get(context, "log_size"), CQC.get(context, "eqn") & 0xFF
         if log_size > MAX_LOG_SIZE:
             raise Refused(Status.BAD_PARAM, f"2**{log_size} completions")
@@ -137,9 +138,10 @@ class CompletionQueues:
             raise Refused(Status.BAD_RES, f"EQ {eqn:#x}")
         length = CQE_SIZE << (log_size + CQC.get(context, "cqe_size"))
         pages, offset = CQC.get(context, "log_page_size"), CQC.get(context, "page_offset")
-        buffer = self._pages.ring(listed, pages, length, offset)
+        place = self._pages.place(RING_UMEM, data, data[LIST:], pages, offset)
+        ring = Ring(self._pages.buffer(place, length), self._pages.record(CQC, context))
         cqn = self._numbers.take()
-        self._queues[cqn] = CompletionQueue(self._bus, self._eqs, cqn, context, buffer)
+        self._queues[cqn] = CompletionQueue(self._bus, self._eqs, cqn, context, ring)
         return cqn
 
     def destroy(self, cqn: int) -> None:

@@ -10,7 +10,7 @@ from bluebridge.device.layout.mlx5.contexts import RQC, SQC, WQ, WQ_OFFSET, Queu
 from bluebridge.device.layout.mlx5.objects import RqField
 from bluebridge.device.layout.mlx5.wqe import BLOCK_BYTES
 from bluebridge.device.mlx5.rings.completions import FrameCompletions
-from bluebridge.device.mlx5.rings.page_lists import PageLists
+from bluebridge.device.mlx5.rings.page_lists import PageLists, Ring
 from bluebridge.device.mlx5.rings.queue_completions import RQ_EVENT, SQ_EVENT
 from bluebridge.device.mlx5.rings.send_ring import SendRing
 from bluebridge.device.mlx5.rings.surroundings import Surroundings
@@ -23,7 +23,6 @@ from bluebridge.device.rdma.ports.port import Port
 from bluebridge.device.rdma.ports.port_tables import Path
 from bluebridge.device.rdma.vocabulary import PairState, Role
 from bluebridge.device.rdma.work import FrameWork
-from bluebridge.device.rings.queue_buffer import QueueBuffer
 from bluebridge.device.rings.receive_ring import ReceiveRing
 
 MAX_FRAME: Final = 9974
@@ -132,12 +131,10 @@ class FrameQueue(QueuePair):
 class SendQueueObject(FrameQueue):
     """The SQ of a network interface: its context, its entries and the sender of their frames."""
 
-    def __init__(
-        self, around: Surroundings, number: int, context: bytes, buffer: QueueBuffer
-    ) -> None:
+    def __init__(self, around: Surroundings, number: int, context: bytes, place: Ring) -> None:
         super().__init__(around, number, context, SQ_EVENT)
         self.engine = EthernetSender(self, MAX_FRAME, comes_back)
-        record = WQ.get(context, "doorbell_record", WQ_OFFSET) & ~7
+        buffer, record = place
         log_size = WQ.get(context, "log_size", WQ_OFFSET)
         self.ring = SendRing(around.bus, self, self.engine, buffer, log_size, record, around.faults)
         self.sq = self.ring
@@ -151,11 +148,9 @@ class SendQueueObject(FrameQueue):
 class ReceiveQueueObject(FrameQueue):
     """An RQ; `missed` counts frames that found no receive, `counter_set` where that is told."""
 
-    def __init__(
-        self, around: Surroundings, number: int, context: bytes, buffer: QueueBuffer
-    ) -> None:
+    def __init__(self, around: Surroundings, number: int, context: bytes, place: Ring) -> None:
         super().__init__(around, number, context, RQ_EVENT)
-        record = WQ.get(context, "doorbell_record", WQ_OFFSET) & ~7
+        buffer, record = place
         log_size = WQ.get(context, "log_size", WQ_OFFSET)
         shift = WQ.get(context, "log_stride", WQ_OFFSET)
         self.rq = ReceiveRing(around.bus, number, self.pd, buffer, 0, log_size, shift, record)
@@ -182,15 +177,15 @@ class ReceiveQueueObject(FrameQueue):
         return bytes(self.context)
 
 
-def send_buffer(pages: PageLists, context: bytes, listed: bytes) -> QueueBuffer:
-    """Return the ring of an SQ; raises `Refused` (BAD_PARAM, LIM_ERR)."""
+def send_place(pages: PageLists, context: bytes, listed: bytes) -> Ring:
+    """Return the ring of an SQ; raises `Refused` (BAD_PARAM, BAD_RES, LIM_ERR)."""
     if WQ.get(context, "log_stride", WQ_OFFSET) != LOG_BLOCK:
         raise Refused(Status.BAD_PARAM, "the entries of an SQ are blocks of 64 bytes")
-    return _buffer(pages, context, listed)
+    return _place(pages, context, listed)
 
 
-def receive_buffer(pages: PageLists, context: bytes, listed: bytes) -> QueueBuffer:
-    """Return the ring of an RQ; raises `Refused` (BAD_PARAM, LIM_ERR)."""
+def receive_place(pages: PageLists, context: bytes, listed: bytes) -> Ring:
+    """Return the ring of an RQ; raises `Refused` (BAD_PARAM, BAD_RES, LIM_ERR)."""
     if RQC.get(context, "memory_type"):
         raise Refused(Status.BAD_PARAM, "an RQ has entries of its own")
     kind = WQ.get(context, "type", WQ_OFFSET)
@@ -198,16 +193,18 @@ def receive_buffer(pages: PageLists, context: bytes, listed: bytes) -> QueueBuff
         raise Refused(Status.BAD_PARAM, f"receive queues of type {kind} are not offered")
     if WQ.get(context, "log_stride", WQ_OFFSET) not in LOG_STRIDES:
         raise Refused(Status.BAD_PARAM, "entries of an RQ have 16 to 2048 bytes")
-    return _buffer(pages, context, listed)
+    return _place(pages, context, listed)
 
 
-def _buffer(pages: PageLists, context: bytes, listed: bytes) -> QueueBuffer:
+def _place(pages: PageLists, context: bytes, listed: bytes) -> Ring:
     log_size = WQ.get(context, "log_size", WQ_OFFSET)
     if log_size > MAX_LOG_SIZE:
         raise Refused(Status.BAD_PARAM, f"a queue of 2**{log_size} entries")
     length = 1 << (log_size + WQ.get(context, "log_stride", WQ_OFFSET))
     offset = WQ.get(context, "page_offset", WQ_OFFSET)
-    return pages.ring(listed, WQ.get(context, "log_page_size", WQ_OFFSET), length, offset)
+    shift = WQ.get(context, "log_page_size", WQ_OFFSET)
+    place = pages.place(WQ, context, listed, shift, offset, WQ_OFFSET)
+    return Ring(pages.buffer(place, length), pages.record(WQ, context, WQ_OFFSET) & ~7)
 
 
 def _ignore(pair: QueuePair) -> None:

@@ -10,13 +10,16 @@ from typing import Final
 from bluebridge.device.layout.mlx5.commands import Status
 from bluebridge.device.layout.mlx5.contexts import RMPC, WQ, WQ_OFFSET
 from bluebridge.device.layout.mlx5.event_queues import DATA_BYTES, DATA_OFFSET, QUEUE_EQE, EventType
+from bluebridge.device.layout.mlx5.objects import ENTRY, LIST
 from bluebridge.device.layout.mlx5.queue_pairs import (
     KERNEL_USER_INDEX,
     LOG_RECEIVE_UNIT,
     RMP_READY,
     XRC_SRQC,
 )
+from bluebridge.device.layout.mlx5.user_contexts import RING_UMEM
 from bluebridge.device.mlx5.numbers import Numbers
+from bluebridge.device.mlx5.rings.page_lists import Place
 from bluebridge.device.mlx5.rings.surroundings import Surroundings
 from bluebridge.device.mlx5.settings.refused import Refused
 from bluebridge.device.rdma.pairs.queues import SharedReceiveQueues
@@ -42,10 +45,10 @@ class SharedReceiveRing(SharedRing):
         buffer: QueueBuffer,
         log_size: int,
         shift: int,
+        record: int,
     ) -> None:
         pd = WQ.get(context, "pd", WQ_OFFSET)
-        record = WQ.get(context, "doorbell_record", WQ_OFFSET) & ~3
-        super().__init__(around.bus, srqn, pd, buffer, log_size, shift, record)
+        super().__init__(around.bus, srqn, pd, buffer, log_size, shift, record & ~3)
         self._eqs = around.eqs
         self.context = context
         self.xrcd = 0
@@ -78,11 +81,11 @@ class XrcReceiveRing(SharedReceiveRing):
         log_size: int,
         shift: int,
     ) -> None:
-        super().__init__(around, srqn, bytes(RMPC.size), buffer, log_size, shift)
         get = XRC_SRQC.get
+        record = get(context, "doorbell_record")
+        super().__init__(around, srqn, bytes(RMPC.size), buffer, log_size, shift, record)
         self.context = context
         self.pd = get(context, "pd")
-        self.record = get(context, "doorbell_record") & ~3
         self.xrcd = get(context, "xrcd")
         self.cqn = get(context, "cqn")
         user_index = get(context, "user_index")
@@ -134,36 +137,36 @@ class SharedReceiveRings(SharedReceiveQueues):
             raise Refused(Status.BAD_PARAM, "entries of an RMP are a linked list")
         offset = get(context, "page_offset", WQ_OFFSET)
         pages = get(context, "log_page_size", WQ_OFFSET)
-        buffer = self._buffer(listed, log_size, shift, offset, pages)
+        place = self._around.pages.place(WQ, context, listed, pages, offset, WQ_OFFSET)
+        buffer = self._buffer(place, log_size, shift)
+        record = self._around.pages.record(WQ, context, WQ_OFFSET)
         number = self._numbers.take()
         self._queues[number] = SharedReceiveRing(
-            self._around, number, context, buffer, log_size, shift
+            self._around, number, context, buffer, log_size, shift, record
         )
         return number
 
-    def create_xrc(self, context: bytes, listed: bytes) -> int:
-        """Make a queue of XRC (CREATE_XRC_SRQ); returns its number. Raises `Refused`."""
-        get = XRC_SRQC.get
+    def create_xrc(self, data: bytes) -> int:
+        """Make a queue by the input of CREATE_XRC_SRQ; returns its number. Raises `Refused`."""
+        get, context = XRC_SRQC.get, data[ENTRY : ENTRY + XRC_SRQC.size]
         if get(context, "signature") or get(context, "cyclic"):
             raise Refused(Status.BAD_PARAM, "entries of an SRQ are a linked list, not signed")
         log_size, shift = get(context, "log_size"), get(context, "log_stride") + LOG_RECEIVE_UNIT
         offset, pages = get(context, "page_offset"), get(context, "log_page_size")
-        buffer = self._buffer(listed, log_size, shift, offset, pages)
+        place = self._around.pages.place(RING_UMEM, data, data[LIST:], pages, offset)
+        buffer = self._buffer(place, log_size, shift)
         number = self._numbers.take()
         self._queues[number] = XrcReceiveRing(
             self._around, number, context, buffer, log_size, shift
         )
         return number
 
-    def _buffer(
-        self, listed: bytes, log_size: int, shift: int, offset: int, pages: int
-    ) -> QueueBuffer:
+    def _buffer(self, place: Place, log_size: int, shift: int) -> QueueBuffer:
         if log_size > MAX_LOG_SIZE:
             raise Refused(Status.BAD_PARAM, f"a queue of 2**{log_size} entries")
         if 1 << shift <= NEXT_SIZE or shift > MAX_SHIFT:
             raise Refused(Status.BAD_PARAM, f"entries of 2**{shift} bytes")
-        size = 1 << (log_size + shift)
-        return self._around.pages.ring(listed, pages, size, offset)
+        return self._around.pages.buffer(place, 1 << (log_size + shift))
 
     def destroy(self, srqn: int) -> None:
         """Destroy a queue, from which nothing is taken any more. Raises `Refused` (BAD_RES)."""

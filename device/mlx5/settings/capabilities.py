@@ -9,6 +9,7 @@ from bluebridge.device.layout.mlx5 import caps, page_faults
 from bluebridge.device.layout.mlx5.caps import CapGroup
 from bluebridge.device.layout.mlx5.commands import Status
 from bluebridge.device.layout.mlx5.init_segment import LOG_BLUEFLAME_REGISTER
+from bluebridge.device.layout.mlx5.user_contexts import UserRight
 from bluebridge.device.mlx5.settings.refused import Refused
 
 CLOCK_KHZ: Final = 1_000_000
@@ -16,6 +17,9 @@ ROCE_ADDRESSES: Final = 128
 COUNTER_SETS: Final = 64
 LOG_MAX_EQS: Final = 6
 """There may be 64 event queues; drivers keep 4 of them back."""
+LOG_MAX_CONTEXTS: Final = 10
+CONTEXT_RIGHTS: Final = UserRight.RAW_SEND
+"""Rights that a user context can have."""
 LOG_MAX_KEYS: Final = 18
 """A key costs the server 700 bytes: at most some 180 MB."""
 LOG_MAX_FLOWS: Final = 17
@@ -49,6 +53,8 @@ _GENERAL: Final = {
     "log_max_vlan_list": 12, "log_max_current_mc_list": 11, "log_max_current_uc_list": 7,
     "device_frequency_mhz": CLOCK_KHZ // 1000, "device_frequency_khz": CLOCK_KHZ,
     "num_of_uars_per_page": 1, "native_port_num": 1,
+    "log_max_uctx": LOG_MAX_CONTEXTS, "log_max_umem": 16, "uctx_cap": CONTEXT_RIGHTS,
+    "umem_uid_0": 1,
 }  # fmt: skip
 
 _ETHERNET: Final = {

@@ -14,6 +14,7 @@ from bluebridge.device.layout.mlx5.commands import Opcode, Status
 from bluebridge.device.layout.mlx5.contexts import MKC
 from bluebridge.device.layout.mlx5.cqe import CQE, ERROR_CQE, CqeOpcode, Syndrome
 from bluebridge.device.layout.mlx5.init_segment import SEND_DOORBELL
+from bluebridge.device.layout.mlx5.objects import CREATE_MKEY, ENTRY, LIST
 from bluebridge.device.layout.mlx5.queue_pairs import QpState
 from bluebridge.device.layout.mlx5.wqe import UMR, KeyMask, SendOpcode, UmrFlag
 from bluebridge.device.mlx5.objects.keys import PORTION
@@ -149,7 +150,10 @@ def test_a_key_whose_command_is_forgotten_takes_no_number(pairs: tuple[Pair, Pai
     page, count = node.host.allocate(PAGE), PORTION + 1
     before = node.make_key((page,))
     context = MKC.pack(access_mode=1, pd=node.pd, log_page_size=12, length=PAGE * count)
-    forgotten = node.adapter.objects.keys.create(bytes(context), bytes(8 * count), count)
+    data = bytearray(LIST + 8 * count)
+    data[ENTRY : ENTRY + MKC.size] = context
+    CREATE_MKEY.set(data, "translations", count)
+    forgotten = node.adapter.objects.keys.create(bytes(data))
     next(forgotten)
     forgotten.close()
     assert node.make_key((page,)) == before + 0x100

@@ -1,0 +1,274 @@
+"""User contexts and memory of users (DevX): what belongs to whom, and rings in such memory."""
+
+from __future__ import annotations
+
+import pytest
+
+from bluebridge.device.fabric.local import LocalFabric
+from bluebridge.device.layout.mlx5.commands import Opcode, Status
+from bluebridge.device.layout.mlx5.contexts import CQC, MKC
+from bluebridge.device.layout.mlx5.cqe import CqeOpcode
+from bluebridge.device.layout.mlx5.objects import CREATE_MKEY, ENTRY, GROUP_MEMBER, LIST
+from bluebridge.device.layout.mlx5.queue_pairs import Receives
+from bluebridge.device.layout.mlx5.user_contexts import CREATE_UCTX, RING_UMEM, SHARED, UserRight
+from bluebridge.device.layout.mlx5.wqe import SendOpcode
+from bluebridge.device.mlx5.rings.user_memory import MAX_PAGES
+from tests.models.mlx5_node import Mlx5Node
+from tests.models.mlx5_pair import Pair, opcodes
+from tests.models.mlx5_pairs import Pair as Frames
+from tests.models.mlx5_user import PAGE, UserNode, make_context, make_memory, memory_input
+
+TEXT = b"from memory of a user " * 20
+
+
+@pytest.fixture
+def node() -> Mlx5Node:
+    return Mlx5Node(1)
+
+
+@pytest.fixture
+def users() -> tuple[UserNode, UserNode]:
+    """Two guests, each with a user context."""
+    fabric = LocalFabric()
+    nodes = UserNode(1, fabric), UserNode(2, fabric)
+    for user in nodes:
+        user.enter()
+    return nodes
+
+
+def page_of(node: Mlx5Node) -> int:
+    return node.host.allocate(PAGE, PAGE)
+
+
+# -- contexts ----------------------------------------------------------------------------------
+
+
+def test_a_context_goes_after_its_objects(node: Mlx5Node) -> None:
+    first = node.uid = make_context(node)
+    domain = node.make(Opcode.ALLOC_PD)
+    node.uid = 0
+    assert node.status(Opcode.DESTROY_UCTX, number=first) is Status.RES_BUSY
+    node.uid = first
+    node.command(Opcode.DEALLOC_PD, number=domain)
+    node.uid = 0
+    node.command(Opcode.DESTROY_UCTX, number=first)
+    assert node.status(Opcode.DESTROY_UCTX, number=first) is Status.BAD_RES
+    node.uid = first
+    assert node.status(Opcode.ALLOC_PD) is Status.BAD_PARAM, "it is gone"
+
+
+def test_objects_of_another_context_and_of_the_driver_are_not_there(node: Mlx5Node) -> None:
+    drivers = node.make_cq().number
+    first = node.uid = make_context(node)
+    own = node.make_cq().number
+    assert node.status(Opcode.QUERY_CQ, number=own) is Status.OK
+    assert node.status(Opcode.QUERY_CQ, number=drivers) is Status.BAD_RES
+    node.uid = make_context(node)
+    assert node.status(Opcode.DESTROY_CQ, number=own) is Status.BAD_RES
+    node.uid = 0
+    assert node.status(Opcode.QUERY_CQ, number=own) is Status.OK, "a driver may do all"
+    node.uid = first
+    assert node.status(Opcode.DESTROY_CQ, number=own) is Status.OK
+    assert node.status(Opcode.DESTROY_CQ, number=own) is Status.BAD_RES, "twice"
+
+
+def test_what_a_driver_shares_every_context_may_query(node: Mlx5Node) -> None:
+    node.uid = SHARED
+    counters = node.make(Opcode.ALLOC_Q_COUNTER)
+    node.uid = make_context(node)
+    head = bytearray(0x20)
+    head[0x1F] = counters
+    assert node.status(Opcode.QUERY_Q_COUNTER, bytes(head)) is Status.OK
+    own = node.make(Opcode.ALLOC_Q_COUNTER)
+    node.uid = make_context(node)
+    head[0x1F] = own
+    assert node.status(Opcode.QUERY_Q_COUNTER, bytes(head)) is Status.BAD_RES
+
+
+@pytest.mark.parametrize("opcode", [Opcode.TEARDOWN_HCA, Opcode.ACCESS_REG, Opcode.CREATE_UCTX])
+def test_commands_on_the_adapter_are_a_drivers_alone(node: Mlx5Node, opcode: Opcode) -> None:
+    node.uid = make_context(node)
+    assert node.status(opcode, bytes(CREATE_UCTX.size)) is Status.BAD_PARAM
+    assert node.adapter.initialised
+
+
+def test_only_a_context_with_the_right_sends_frames() -> None:
+    pair = Frames(UserNode)
+    pair.a.uid = make_context(pair.a, 0)
+    with pytest.raises(Exception, match="may not send frames"):
+        pair.a.make_sq()
+    pair.a.uid = make_context(pair.a, UserRight.RAW_SEND)
+    sq, buffer = pair.a.make_sq(), pair.b.post_receive(pair.rq)
+    pair.a.send(sq, pair.frame(TEXT))
+    assert pair.b.host.peek(buffer, 14 + len(TEXT)) == pair.frame(TEXT)
+
+
+def test_rights_that_there_are_not_are_refused(node: Mlx5Node) -> None:
+    data = bytes(CREATE_UCTX.pack(rights=UserRight.DEVICE_RESOURCES))
+    assert node.status(Opcode.CREATE_UCTX, data) is Status.BAD_PARAM
+
+
+def test_groups_and_tables_of_others_cannot_be_changed(users: tuple[UserNode, UserNode]) -> None:
+    node = users[0]
+    member = bytes(GROUP_MEMBER.pack(qpn=Pair(node).number, gid=bytes(16)))
+    table = node.make_table()
+    node.make_group(table, 0, 3)
+    node.uid = make_context(node)
+    assert node.status(Opcode.ATTACH_TO_MCG, member) is Status.BAD_RES
+    entry = node.entry(table, 0, 0)
+    assert node.status(Opcode.SET_FLOW_TABLE_ENTRY, entry) is Status.BAD_RES
+
+
+def test_general_objects_are_refused_by_type(node: Mlx5Node) -> None:
+    assert node.status(Opcode.CREATE_GENERAL_OBJECT, bytes(64)) is Status.BAD_PARAM
+
+
+# -- memory ------------------------------------------------------------------------------------
+
+
+def test_messages_go_through_rings_and_records_in_memory_of_a_user(
+    users: tuple[UserNode, UserNode],
+) -> None:
+    a, b = (Pair(user) for user in users)
+    a.connect(b)
+    b.connect(a)
+    buffer = b.receive(1024)
+    a.post(SendOpcode.SEND, a.data(TEXT))
+    assert opcodes(a.sent()) == [CqeOpcode.REQUEST]
+    assert opcodes(b.received()) == [CqeOpcode.RESPONSE_SEND]
+    assert b.node.host.peek(buffer, len(TEXT)) == TEXT
+
+
+def test_a_pool_of_receives_is_in_memory_of_a_user(users: tuple[UserNode, UserNode]) -> None:
+    pool = users[1].make_pool()
+    a, b = Pair(users[0]), Pair(users[1], rq_type=Receives.SHARED, srqn=pool.number)
+    a.connect(b)
+    b.connect(a)
+    buffer = pool.post(1024)
+    a.post(SendOpcode.SEND, a.data(TEXT))
+    assert users[1].host.peek(buffer, len(TEXT)) == TEXT
+
+
+def test_memory_stays_while_an_object_is_in_it(node: Mlx5Node) -> None:
+    memory = make_memory(node, [page_of(node)])
+    data = bytearray(LIST)
+    data[ENTRY : ENTRY + CQC.size] = CQC.pack(log_size=4, eqn=node.eq)
+    RING_UMEM.set(data, "ring_umem_valid", 1)
+    RING_UMEM.set(data, "ring_umem", memory)
+    cq = node.make(Opcode.CREATE_CQ, bytes(data))
+    assert node.status(Opcode.DESTROY_UMEM, number=memory) is Status.RES_BUSY
+    node.command(Opcode.DESTROY_CQ, number=cq)
+    assert node.status(Opcode.DESTROY_UMEM, number=memory) is Status.OK
+    assert node.status(Opcode.CREATE_CQ, bytes(data)) is Status.BAD_RES, "it is gone"
+    assert node.status(Opcode.DESTROY_UMEM, number=memory) is Status.BAD_RES
+
+
+def test_memory_of_another_context_is_not_there(node: Mlx5Node) -> None:
+    node.uid = make_context(node)
+    memory = make_memory(node, [page_of(node)])
+    data = bytearray(LIST)
+    data[ENTRY : ENTRY + CQC.size] = CQC.pack(log_size=4, eqn=node.eq)
+    RING_UMEM.set(data, "ring_umem_valid", 1)
+    RING_UMEM.set(data, "ring_umem", memory)
+    node.uid = make_context(node)
+    assert node.status(Opcode.CREATE_CQ, bytes(data)) is Status.BAD_RES
+    node.uid = 0
+    assert node.status(Opcode.CREATE_CQ, bytes(data)) is Status.OK
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("ring_umem_offset", PAGE), ("ring_umem_offset", 1 << 63), ("ring_umem", 0xFFFFFFFF)],
+)
+def test_a_ring_outside_of_memory_is_refused(node: Mlx5Node, field: str, value: int) -> None:
+    data = bytearray(LIST)
+    data[ENTRY : ENTRY + CQC.size] = CQC.pack(log_size=4, eqn=node.eq)
+    RING_UMEM.set(data, "ring_umem_valid", 1)
+    RING_UMEM.set(data, "ring_umem", make_memory(node, [page_of(node)]))
+    RING_UMEM.set(data, field, value)
+    assert node.status(Opcode.CREATE_CQ, bytes(data)) in (Status.BAD_PARAM, Status.BAD_RES)
+    assert node.make_cq().number, "nothing is lost"
+
+
+@pytest.mark.parametrize("record", [PAGE - 4, PAGE, 1 << 63])
+def test_a_record_outside_of_a_page_is_refused(node: Mlx5Node, record: int) -> None:
+    memory = make_memory(node, [page_of(node)])
+    context = CQC.pack(
+        log_size=4, eqn=node.eq, record_umem_valid=1, record_umem=memory, doorbell_record=record
+    )
+    data = (bytes(ENTRY) + bytes(context)).ljust(LIST, b"\0") + node.pages(page_of(node), 1)
+    assert node.status(Opcode.CREATE_CQ, data) is Status.BAD_PARAM
+
+
+@pytest.mark.parametrize(
+    ("values", "status"),
+    [
+        ({"pages": 0}, Status.BAD_INP_LEN),
+        ({"pages": 3}, Status.BAD_INP_LEN),
+        ({"pages": 1 << 60}, Status.BAD_INP_LEN),
+        ({"page_offset": PAGE}, Status.BAD_PARAM),
+        ({"ats": 1}, Status.BAD_PARAM),
+    ],
+)
+def test_lists_that_lie_are_refused(node: Mlx5Node, values: dict[str, int], status: Status) -> None:
+    assert node.status(Opcode.CREATE_UMEM, memory_input([0, PAGE], **values)) is status
+
+
+def test_pages_of_users_are_bounded(node: Mlx5Node) -> None:
+    part = 1 << 18
+    data = memory_input([PAGE] * part)
+    made = [node.make(Opcode.CREATE_UMEM, data) for _ in range(MAX_PAGES // part)]
+    assert node.status(Opcode.CREATE_UMEM, data) is Status.LIM_ERR
+    node.command(Opcode.DESTROY_UMEM, number=made[0])
+    assert node.status(Opcode.CREATE_UMEM, data) is Status.OK
+
+
+def key_input(node: Mlx5Node, memory: int, pages: int, offset: int = 0) -> bytes:
+    """The input of CREATE_MKEY for pages of a user's memory."""
+    context = MKC.pack(
+        access_mode=1, pd=node.pd, local_read=1, local_write=1, remote_read=1, qpn=0xFFFFFF,
+        length=PAGE * pages, log_page_size=12,
+    )  # fmt: skip
+    data = bytearray(LIST)
+    data[ENTRY : ENTRY + MKC.size] = context
+    for name, value in (
+        ("umem_valid", 1), ("umem", memory), ("umem_offset", offset), ("translations", pages),
+    ):  # fmt: skip
+        CREATE_MKEY.set(data, name, value)
+    return bytes(data)
+
+
+@pytest.mark.parametrize("shift", [12, 14])
+def test_a_key_has_its_pages_from_memory_of_a_user(
+    users: tuple[UserNode, UserNode], shift: int
+) -> None:
+    """Also from larger pages than its own, and from the second one on."""
+    node, size = users[0], 1 << shift
+    places = [node.host.allocate(size, size) for _ in range(2)]
+    first = places[0] + size - PAGE
+    node.host.poke(first, b"a" * PAGE)
+    node.host.poke(places[1], b"b" * PAGE)
+    memory = make_memory(node, places, log_page_size=shift - 12)
+    key = node.make(Opcode.CREATE_MKEY, key_input(node, memory, 2, size - PAGE)) << 8
+    a, b = (Pair(user) for user in users)
+    a.connect(b)
+    b.connect(a)
+    buffer = b.receive(128)
+    segment = a.data(bytes(128), key)[:8] + (PAGE - 64).to_bytes(8, "big")
+    a.post(SendOpcode.SEND, segment)
+    assert b.node.host.peek(buffer, 128) == b"a" * 64 + b"b" * 64
+
+
+@pytest.mark.parametrize(("pages", "offset"), [(3, 0), (2, PAGE), (1, 1 << 63), (1 << 20, 0)])
+def test_a_key_beyond_memory_is_refused(node: Mlx5Node, pages: int, offset: int) -> None:
+    memory = make_memory(node, [page_of(node), page_of(node)])
+    data = key_input(node, memory, pages, offset)
+    assert node.status(Opcode.CREATE_MKEY, data) is Status.BAD_PARAM
+    assert node.status(Opcode.DESTROY_UMEM, number=memory) is Status.OK
+
+
+def test_a_reset_forgets_contexts_and_memory(node: Mlx5Node) -> None:
+    node.uid = make_context(node)
+    make_memory(node, [page_of(node)])
+    node.adapter.clear()
+    assert (len(node.adapter.users), node.adapter.objects.counts()["umem"]) == (0, 0)
