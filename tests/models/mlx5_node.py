@@ -21,6 +21,7 @@ from bluebridge.device.layout.mlx5.contexts import (
     RQTC,
     SQC,
     TIRC,
+    TISC,
     WQ,
     Dispatch,
     QueueState,
@@ -218,15 +219,19 @@ class Mlx5Node:
         number = self.make(Opcode.CREATE_CQ, data.ljust(LIST, b"\0") + self.pages(address, 1))
         return Queue(number, address, record)
 
-    def make_sq(self, cq: Queue | None = None) -> Queue:
-        """Make an SQ that is ready."""
+    def make_sq(self, cq: Queue | None = None, domain: int = 0) -> Queue:
+        """Make an SQ that is ready, in a transport domain by a TIS if there is one."""
+        tisn = 0
+        if domain:
+            context = bytes(TISC.pack(transport_domain=domain))
+            tisn = self.make(Opcode.CREATE_TIS, bytes(CONTEXT) + context)
         cq = cq or self.make_cq()
         address, record = self.host.allocate(4096), self.host.allocate(64)
         work = WQ.pack(
             type=QueueType.CYCLIC, pd=self.pd, uar=self.uar, doorbell_record=record,
             log_stride=6, log_size=LOG_SQ,
         )  # fmt: skip
-        context = bytes(SQC.pack(cqn=cq.number, flush_in_error=1))[:0x30] + bytes(work)
+        context = bytes(SQC.pack(cqn=cq.number, flush_in_error=1, tisn=tisn))[:0x30] + bytes(work)
         number = self.make(Opcode.CREATE_SQ, bytes(CONTEXT) + context + self.pages(address, 1))
         self.modify_sq(number, QueueState.RST, QueueState.RDY)
         return Queue(number, address, record, cq)

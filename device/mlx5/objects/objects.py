@@ -9,7 +9,7 @@ from bluebridge.device.ethernet.receiver import FrameReceiver
 from bluebridge.device.fabric.interface import Fabric
 from bluebridge.device.fabric.messages import ConnectedPacket, Frames, Message
 from bluebridge.device.layout.mlx5.commands import Status
-from bluebridge.device.layout.mlx5.contexts import RQC, SQC, TIRC, Dispatch
+from bluebridge.device.layout.mlx5.contexts import RQC, SQC, TIRC, TISC, Dispatch
 from bluebridge.device.layout.net.ethernet import ETHERTYPE_VLAN
 from bluebridge.device.mlx5.numbers import Numbers
 from bluebridge.device.mlx5.objects.keys import PAGE_SHIFTS, RESERVED_LKEY, MemoryKeys
@@ -87,7 +87,9 @@ class Objects:
         )
         self.keys = MemoryKeys(regions, pages.users)
         self.cqs = CompletionQueues(bus, pages, eqs)
-        self._around = Surroundings(bus, pages, regions, self.cqs, eqs, self.port, faults)
+        self._around = Surroundings(
+            bus, pages, regions, self.cqs, eqs, self.port, faults, self.vport.comes_back
+        )
         self._queue_numbers = Numbers("queue", FIRST_QUEUE, MAX_QUEUES)
         self.sqs: dict[int, SendQueueObject] = {}
         self.rqs: dict[int, ReceiveQueueObject] = {}
@@ -99,7 +101,7 @@ class Objects:
         self._table_numbers = Numbers("RQT", 1, MAX_QUEUE_TABLES)
         self.queue_tables: dict[int, QueueTable] = {}
         self.flows = FlowTables()
-        self.steering = FrameSteering(self.flows, self.tirs, self.rqs)
+        self.steering = FrameSteering(self.flows, self.tirs, self.rqs, self._domain_of)
         self.rdma = RdmaObjects(
             self._around, self._queue_numbers, config.network, self.steering, self.keys.updater
         )
@@ -135,6 +137,12 @@ class Objects:
     def leave(self) -> None:
         """Leave the fabric for good."""
         self.port.leave()
+
+    def _domain_of(self, number: int) -> int:
+        """Return the transport domain of an SQ; 0 for none, which is no number of one."""
+        queue = self.sqs.get(number)
+        context = None if queue is None else self.tises.get(SQC.get(queue.context, "tisn"))
+        return 0 if context is None else TISC.get(context, "transport_domain")
 
     def _receive(self, port: Port, message: Message | ConnectedPacket) -> int:
         if isinstance(message, Frames):

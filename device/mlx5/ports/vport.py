@@ -25,6 +25,7 @@ from bluebridge.device.mlx5.rings.frame_queues import MAX_FRAME
 from bluebridge.device.mlx5.settings.refused import Refused
 from bluebridge.device.rdma.ports.face import PortEvents
 from bluebridge.device.rdma.ports.port import Port
+from bluebridge.device.rdma.work import FrameWork
 
 FCS_BYTES: Final = 4
 MAX_MTU: Final = MAX_FRAME + FCS_BYTES
@@ -73,6 +74,18 @@ class Vport:
     def roce(self) -> bool:
         """Whether software has switched RoCE on."""
         return bool(NIC_VPORT.get(self.context, "roce"))
+
+    def comes_back(self, port: Port, work: FrameWork, frame: bytes) -> tuple[bool, bool]:
+        """Return whether a sent frame goes to its own port only, and whether there and out.
+
+        One to an address of the port does not leave, one to a group does both, unless loopback is
+        off. Which receivers take it their TIRs say (`device.mlx5.steering.receiver`). Linux
+        `core/en_selftest.c: mlx5e_test_loopback`, `ib/main.c: mlx5_ib_enable_lb`.
+        """
+        if frame[0] & 1:
+            return False, not NIC_VPORT.get(self.context, "no_multicast_loopback")
+        own = frame[:6] in port.mac_addresses
+        return own and not NIC_VPORT.get(self.context, "no_unicast_loopback"), False
 
     def query(self, kind: int) -> bytes:
         """Return the context with a list of addresses or VLANs; raises `Refused`."""

@@ -19,10 +19,8 @@ from bluebridge.device.rdma.memory.scatter_gather import LocalMemory
 from bluebridge.device.rdma.pairs.engines import ReceiveEngine, SendEngine
 from bluebridge.device.rdma.pairs.queue_pair import QueuePair
 from bluebridge.device.rdma.pairs.queues import SharedReceiveQueue, SharedReceiveQueues
-from bluebridge.device.rdma.ports.port import Port
 from bluebridge.device.rdma.ports.port_tables import Path
 from bluebridge.device.rdma.vocabulary import PairState, Role
-from bluebridge.device.rdma.work import FrameWork
 from bluebridge.device.rings.receive_ring import ReceiveRing
 
 MAX_FRAME: Final = 9974
@@ -41,15 +39,6 @@ _CHANGES: Final = {
     QueueState.ERR: (QueueState.ERR, QueueState.RST),
 }
 """The states that each state may change to."""
-
-
-def comes_back(port: Port, work: FrameWork, frame: bytes) -> tuple[bool, bool]:
-    """Return True and False for a frame to an address of the own port, which does not leave.
-
-    Which receivers take it their TIRs say (`device.mlx5.steering.receiver`). Linux
-    `core/en_selftest.c: mlx5e_test_loopback`.
-    """
-    return frame[:6] in port.mac_addresses, False
 
 
 class NoSharedQueues(SharedReceiveQueues):
@@ -133,7 +122,7 @@ class SendQueueObject(FrameQueue):
 
     def __init__(self, around: Surroundings, number: int, context: bytes, place: Ring) -> None:
         super().__init__(around, number, context, SQ_EVENT)
-        self.engine = EthernetSender(self, MAX_FRAME, comes_back)
+        self.engine = EthernetSender(self, MAX_FRAME, around.comes_back)
         buffer, record = place
         log_size = WQ.get(context, "log_size", WQ_OFFSET)
         self.ring = SendRing(around.bus, self, self.engine, buffer, log_size, record, around.faults)

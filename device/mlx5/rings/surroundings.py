@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bluebridge.device.armed_faults import ArmedFaults
+from bluebridge.device.ethernet.sender import Returns
 from bluebridge.device.mlx5.rings.completion_queues import CompletionQueues
 from bluebridge.device.mlx5.rings.event_queues import EventQueues
 from bluebridge.device.mlx5.rings.page_lists import PageLists
@@ -13,7 +14,10 @@ from bluebridge.device.rdma.ports.port import Port
 
 
 class Surroundings:
-    """Parts of the adapter that each queue uses: bus, rings' pages, keys, event queues, port."""
+    """Parts of the adapter that each queue uses: bus, rings' pages, keys, event queues, port.
+
+    `comes_back` says of sent frames whether they do.
+    """
 
     def __init__(
         self,
@@ -24,6 +28,7 @@ class Surroundings:
         eqs: EventQueues,
         port: Port,
         faults: ArmedFaults,
+        comes_back: Returns,
     ) -> None:
         self.bus = bus
         self.faults = faults
@@ -32,4 +37,5 @@ class Surroundings:
         self.cqs = cqs
         self.eqs = eqs
         self.port = port
+        self.comes_back = comes_back
         self.traffic = InterfaceCounter()

@@ -48,6 +48,7 @@ _GENERAL: Final = {
     "max_wqe_sz_sq": 1024, "max_wqe_sz_rq": 512, "max_qp_mcg": 240, "log_max_mcg": 13,
     "log_max_transport_domain": 8, "log_max_pd": 16, "log_max_xrcd": 8,
     "log_max_rq": 12, "log_max_sq": 12, "log_max_tir": 12, "log_max_tis": 10,
+    "disable_local_lb_uc": 1, "disable_local_lb_mc": 1,
     "basic_cyclic_rcv_wqe": 1, "log_max_rmp": 16, "log_max_rqt": 12, "log_max_rqt_size": 8,
     "log_max_tis_per_sq": 3, "roce_rw_supported": 1, "log_max_wq_sz": 15,
     "log_max_vlan_list": 12, "log_max_current_mc_list": 11, "log_max_current_uc_list": 7,

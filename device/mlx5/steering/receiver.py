@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
 
 from bluebridge.device.fabric.messages import Datagram, Frames, Train
 from bluebridge.device.frames.frame import FrameHeaders
@@ -17,19 +16,26 @@ from bluebridge.device.rdma.ports.port import Port
 from bluebridge.device.rdma.ports.steering import Delivery, Steering
 from bluebridge.device.rdma.vocabulary import RECEIVING
 
-OWN_UNICAST: Final = 1
-"""The kind of own frames that come back, in a TIR that takes them."""
+OWN_UNICAST, OWN_GROUPS = 1, 2
+"""Kinds of frames of its own transport domain, in a TIR that takes them."""
+UNKNOWN_DOMAIN, FROM_THE_WIRE = 0, -1
 
 
 class FrameSteering(Steering):
     """The steering of one adapter.
 
-    `tirs` and `queues` are those that there are, by their numbers.
+    `tirs` and `queues` are those that there are, by their numbers; `domain_of` returns the
+    transport domain of an SQ, which a TIR takes no frames from by itself if it is in it, too.
     """
 
     def __init__(
-        self, tables: FlowTables, tirs: dict[int, Tir], queues: dict[int, ReceiveQueueObject]
+        self,
+        tables: FlowTables,
+        tirs: dict[int, Tir],
+        queues: dict[int, ReceiveQueueObject],
+        domain_of: Callable[[int], int],
     ) -> None:
+        self._domain_of = domain_of
         self._tables = tables
         self._tirs = tirs
         self._queues = queues
@@ -40,7 +46,9 @@ class FrameSteering(Steering):
     def frame(
         self, port: Port, train: Train, headers: FrameHeaders, message: Frames
     ) -> Sequence[Delivery]:
-        first, own = train.frames[0], message.own_qpn >= 0
+        first, own = train.frames[0], FROM_THE_WIRE
+        if message.own_qpn >= 0:
+            own = self._domain_of(message.own_qpn)
         octets = sum(map(len, train.frames))
         targets = self._tables.targets(number_of(first, headers), len(train.frames), octets)
         deliveries = []
@@ -51,11 +59,14 @@ class FrameSteering(Steering):
         return deliveries
 
     def _delivery(
-        self, target: Target, first: bytes, headers: FrameHeaders, own: bool
+        self, target: Target, first: bytes, headers: FrameHeaders, own: int
     ) -> Delivery | None:
         """Return the ready queue that a TIR chooses; None without one."""
         tir = self._tirs.get(target.tirn)
-        if tir is None or (own and not tir.loopback & OWN_UNICAST):
+        if tir is None:
+            return None
+        kind = OWN_GROUPS if first[0] & 1 else OWN_UNICAST
+        if own in (UNKNOWN_DOMAIN, tir.domain) and not tir.loopback & kind:
             return None
         choice = tir.choose(first, headers)
         queue = None if choice is None else self._queues.get(choice.rqn)

@@ -52,6 +52,7 @@ class Tir:
         self.rqn = TIRC.get(context, "rqn")
         self.direct = TIRC.get(context, "dispatch") == Dispatch.DIRECT
         self.loopback = TIRC.get(context, "loopback")
+        self.domain = TIRC.get(context, "transport_domain")
         self._hashes = hashes
         self.load_hash(context)
 

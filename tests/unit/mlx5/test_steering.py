@@ -11,9 +11,15 @@ from bluebridge.device.frames import receiving
 from bluebridge.device.frames.frame import FrameHeaders
 from bluebridge.device.layout.mlx5 import steering
 from bluebridge.device.layout.mlx5.commands import Opcode, Status
-from bluebridge.device.layout.mlx5.contexts import TIRC, HashFunction
+from bluebridge.device.layout.mlx5.contexts import NIC_VPORT, TIRC, HashFunction
 from bluebridge.device.layout.mlx5.cqe import CQE
-from bluebridge.device.layout.mlx5.objects import CONTEXT, TirField
+from bluebridge.device.layout.mlx5.objects import (
+    CONTEXT,
+    MODIFY_VPORT,
+    VPORT_IN,
+    TirField,
+    VportField,
+)
 from bluebridge.device.layout.mlx5.steering import Action, Destination
 from bluebridge.device.mlx5.steering import tables
 from bluebridge.device.mlx5.steering.spreading import MAX_FLOWS, Hashes, Tir
@@ -259,6 +265,29 @@ def test_own_frames_come_back_where_a_tir_takes_them(net: Net) -> None:
         net.b.post_receive(net.rqs[0])
         net.b.send(sq, frame)
         assert len(net.b.completions(net.rqs[0])) == (allowed == 1)
+
+
+@pytest.mark.parametrize("group", [False, True])
+def test_frames_of_another_transport_domain_come_back_until_loopback_is_off(
+    net: Net, group: bool
+) -> None:
+    """Linux `ib/main.c: mlx5_ib_enable_lb`: two programs of one guest that send frames."""
+    address = b"\x01\x50\x56\x19\x20\xa7" if group else net.b.mac
+    net.b.steer(net.tirs[0], address)
+    net.a.steer(net.a.make_tir(rq := net.a.make_rq()), address)
+    net.a.post_receive(rq)
+    sq = net.b.make_sq(domain=net.b.make(Opcode.ALLOC_TRANSPORT_DOMAIN))
+    same = net.b.make_sq(domain=net.b.domain)
+    frame = address + net.b.mac + b"\x88\xb5" + bytes(50)
+    field = VportField.MULTICAST_LOOPBACK if group else VportField.UNICAST_LOOPBACK
+    for off, sender, copies in ((0, same, 0), (0, sq, 1), (1, sq, 0)):
+        context = bytes(NIC_VPORT.pack(no_multicast_loopback=off, no_unicast_loopback=off))
+        head = bytes(MODIFY_VPORT.pack(fields=field)).ljust(VPORT_IN, b"\0")
+        net.b.command(Opcode.MODIFY_NIC_VPORT_CONTEXT, head + context)
+        net.b.post_receive(net.rqs[0])
+        net.b.send(sender, frame)
+        assert len(net.b.completions(net.rqs[0])) == copies
+    assert net.a.completions(rq), "what goes to a group leaves as well, and what does not come back"
 
 
 # -- garbage -------------------------------------------------------------------------------------
