@@ -8,7 +8,8 @@ from bluebridge.images.kernel_needs import BOOT, DRIVERS
 
 AS_MODULES = (
     # Not built in: a driver that is there when the device is plugged in takes it at once
-    *("MLX4_CORE", "MLX4_EN", "MLX4_INFINIBAND", "INFINIBAND_IPOIB", "RDMA_RXE", "RDMA_SIW"),
+    *("MLX4_CORE", "MLX4_EN", "MLX4_INFINIBAND", "MLX5_CORE", "MLX5_INFINIBAND"),
+    *("INFINIBAND_IPOIB", "RDMA_RXE", "RDMA_SIW"),
     *("INFINIBAND_RTRS_CLIENT", "INFINIBAND_RTRS_SERVER", "BLK_DEV_RNBD_CLIENT"),
     *("BLK_DEV_RNBD_SERVER", "NTB", "NTB_INTEL", "NTB_AMD", "NTB_IDT", "NTB_EPF", "NTB_TRANSPORT"),
     *("NTB_PINGPONG", "NTB_TOOL", "NTB_PERF", "NTB_NETDEV", "PCI_SW_SWITCHTEC", "NTB_SWITCHTEC"),
@@ -31,7 +32,8 @@ BUILT_IN = (
     *("VIRTIO_MENU", "MAGIC_SYSRQ"),
     # Networks and RDMA
     *("IPV6", "PACKET", "NETDEVICES", "NET_CORE", "ETHERNET", "NET_VENDOR_MELLANOX"),
-    *("VIRTIO_NET", "INFINIBAND", "INET_DIAG", "INET_TCP_DIAG"),
+    *("VIRTIO_NET", "INFINIBAND", "INET_DIAG", "INET_TCP_DIAG", "PTP_1588_CLOCK"),
+    *("MLX5_EN_RXNFC", "MLX5_EN_ARFS", "RFS_ACCEL"),
     # The Python driver's way to a function
     *("VFIO_GROUP", "VFIO_CONTAINER", "DMADEVICES"),
     # The root of a guest that virtme-ng starts

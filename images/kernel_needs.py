@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 GUEST, KERNEL = "guest", "kernel"
 """The values of `--driver` that need something of a kernel."""
+CONNECTX3, CONNECTX5 = "connectx3", "connectx5"
+"""The values of `--card` whose drivers are needs."""
 
 
 LOADED = {
@@ -31,6 +33,12 @@ class Need:
     """The module that it is, where it may be one: loaded by name."""
     driver: str = ""
     """The `--driver` that needs it; empty for what every guest needs."""
+    card: str = ""
+    """The `--card` whose driver it is; empty for what all cards need."""
+
+    def applies(self, driver: str, cards: Collection[str]) -> bool:
+        """Whether guests of that `--driver` with these cards need it."""
+        return self.driver in ("", driver) and (not self.card or self.card in cards)
 
 
 BOOT = (
@@ -58,9 +66,12 @@ DRIVERS = (
     Need("VFIO", "the Python driver", "vfio", GUEST),
     Need("VFIO_NOIOMMU", "the Python driver", driver=GUEST),
     Need("VFIO_PCI", "the Python driver", "vfio_pci", GUEST),
-    Need("MLX4_CORE", "the HCA", "mlx4_core", KERNEL),
-    Need("MLX4_EN", "the HCA's network device", "mlx4_en", KERNEL),
-    Need("MLX4_INFINIBAND", "the HCA's RDMA device", "mlx4_ib", KERNEL),
+    Need("MLX4_CORE", "the HCA", "mlx4_core", KERNEL, CONNECTX3),
+    Need("MLX4_EN", "the HCA's network device", "mlx4_en", KERNEL, CONNECTX3),
+    Need("MLX4_INFINIBAND", "the HCA's RDMA device", "mlx4_ib", KERNEL, CONNECTX3),
+    Need("MLX5_CORE", "the HCA", "mlx5_core", KERNEL, CONNECTX5),
+    Need("MLX5_CORE_EN", "the HCA's network device", "", KERNEL, CONNECTX5),
+    Need("MLX5_INFINIBAND", "the HCA's RDMA device", "mlx5_ib", KERNEL, CONNECTX5),
     Need("INFINIBAND_USER_ACCESS", "verbs", "ib_uverbs", KERNEL),
     Need("INFINIBAND_USER_MAD", "management datagrams", "ib_umad", KERNEL),
     Need("INFINIBAND_ADDR_TRANS", "connections by address", "", KERNEL),
@@ -73,17 +84,10 @@ def parse(config: str) -> dict[str, str]:
     return dict(re.findall(r"^CONFIG_(\w+)=(.*)$", config, re.MULTILINE))
 
 
-def missing(
-    set_symbols: Mapping[str, str], driver: str, replaced: Iterable[str] = ()
-) -> list[Need]:
-    """Return the needs that a configuration does not meet, for guests of that `--driver`.
-
-    `replaced` are symbols that modules built elsewhere stand for.
-    """
-    wanted = [need for need in (*BOOT, *DRIVERS) if need.driver in ("", driver)]
-    return [
-        need for need in wanted if need.symbol not in set_symbols and need.symbol not in replaced
-    ]
+def missing(set_symbols: Mapping[str, str], driver: str, cards: Collection[str]) -> list[Need]:
+    """Return the needs that a configuration does not meet, for guests with these cards."""
+    wanted = [need for need in (*BOOT, *DRIVERS) if need.applies(driver, cards)]
+    return [need for need in wanted if need.symbol not in set_symbols]
 
 
 def must_be_built_in(set_symbols: Mapping[str, str]) -> list[Need]:
@@ -92,14 +96,14 @@ def must_be_built_in(set_symbols: Mapping[str, str]) -> list[Need]:
 
 
 def lacking_modules(
-    set_symbols: Mapping[str, str], modules: Iterable[str], driver: str
+    set_symbols: Mapping[str, str], modules: Iterable[str], driver: str, cards: Collection[str]
 ) -> list[Need]:
     """Return the needs that the kernel has as modules which `modules`, by name, do not have."""
     there = set(modules)
     return [
         need
         for need in (*BOOT, *DRIVERS)
-        if need.driver in ("", driver)
+        if need.applies(driver, cards)
         and need.module
         and set_symbols.get(need.symbol) == "m"
         and need.module not in there
@@ -107,17 +111,14 @@ def lacking_modules(
 
 
 def without_config(
-    modules: Iterable[str], built_in: Iterable[str], driver: str, replaced: Iterable[str] = ()
+    modules: Iterable[str], built_in: Iterable[str], driver: str, cards: Collection[str]
 ) -> list[Need]:
     """Return the needs of modules that are neither in `modules` nor in `built_in`, by name."""
     there = {*modules, *built_in}
     return [
         need
         for need in DRIVERS
-        if need.driver == driver
-        and need.module
-        and need.module not in there
-        and need.symbol not in replaced
+        if need.driver and need.applies(driver, cards) and need.module and need.module not in there
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +12,12 @@ from bluebridge.images.cache import Cache, file_digest, key_of
 from bluebridge.images.code_digest import code_digest
 from bluebridge.images.kernel_image import KernelImage
 from bluebridge.images.kernel_needs import Need
+from bluebridge.images.recipes.guest_archives import (
+    LOADER,
+    ConnectX5Recipe,
+    connectx5_modules,
+    write_connectx5,
+)
 from bluebridge.images.recipes.guest_contents import MODULES
 from bluebridge.images.recipes.guest_modules import ARCHIVE, OF_THE_AGENT, listing_of, pack
 from bluebridge.images.recipes.kernel import ModuleTree, module_name
@@ -32,16 +39,16 @@ class OwnKernel:
     modules: Path | None
     """`lib/modules/RELEASE`; None for a kernel with everything built in."""
 
-    def lacking(self, driver: str) -> list[Need]:
-        """Return what a guest of that `--driver` needs and this kernel has not."""
+    def lacking(self, driver: str, cards: Collection[str]) -> list[Need]:
+        """Return what guests of that `--driver` with these cards need and this kernel has not."""
         names = _names(self.modules) if self.modules else set()
         if self.image.config is None:
-            return kernel_needs.without_config(names, self._listed(), driver)
+            return kernel_needs.without_config(names, self._listed(), driver, cards)
         symbols = kernel_needs.parse(self.image.config)
         return [
-            *kernel_needs.missing(symbols, driver),
+            *kernel_needs.missing(symbols, driver, cards),
             *kernel_needs.must_be_built_in(symbols),
-            *kernel_needs.lacking_modules(symbols, names, driver),
+            *kernel_needs.lacking_modules(symbols, names, driver, cards),
         ]
 
     def _listed(self) -> set[str]:
@@ -65,6 +72,17 @@ class OwnKernel:
             (folder / ARCHIVE).write_bytes(self._archive(guest_root))
 
         return cache.ensure(NAME, key, build)
+
+    def connectx5(self, cache: Cache) -> Path:
+        """Return the folder with what guests with a ConnectX-5 get besides, made if need be."""
+        files = [] if self.modules is None else sorted(self.modules.rglob("*.ko*"))
+        key = key_of(code_digest(Path(__file__)), file_digest(LOADER, *files), self.image.release)
+
+        def build(folder: Path) -> None:
+            found = connectx5_modules(ModuleTree(self.modules)) if self.modules else {}
+            write_connectx5(folder / ConnectX5Recipe.archive, self.image.release, found)
+
+        return cache.ensure(f"{ConnectX5Recipe.name}-own", key, build)
 
     def _archive(self, guest_root: Path) -> bytes:
         symbols = kernel_needs.parse(self.image.config or "")

@@ -36,7 +36,8 @@ def main(options: argparse.Namespace) -> int:
         # Here, not in a keeper: building takes minutes, and tells of each step on standard error.
         quiet = Reporter(quiet=True)
         if len(plan.config.hosts) < options.guests:
-            ensure_artefacts(quiet, plan.config.software, plan.config.driver)
+            config = plan.config
+            ensure_artefacts(quiet, config.software, config.driver, config.cards_of_guests)
         else:
             device_library(quiet)
         if options.image == DEBUG:

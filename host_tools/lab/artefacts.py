@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from bluebridge.device import cards
-from bluebridge.host_tools.errors import LabError, Progress, UsageError
+from bluebridge.host_tools.errors import LabError, Progress
 from bluebridge.host_tools.lab import guest_software
 from bluebridge.host_tools.lab.config import LabConfig
 from bluebridge.host_tools.lab.software import AS_USUAL, GuestSoftware, debian_kernel
@@ -21,7 +21,6 @@ from bluebridge.images.accelerator import accelerator
 from bluebridge.images.artefacts import Artefacts
 from bluebridge.images.cache import HOME
 from bluebridge.images.recipes.guest_archives import (
-    ConnectX5Recipe,
     DebugToolsRecipe,
     DpdkRecipe,
     GuestArchiveRecipe,
@@ -76,16 +75,20 @@ class LabArtefacts:
 
 
 def ensure_artefacts(
-    progress: Progress, software: GuestSoftware = AS_USUAL, driver: str = ""
+    progress: Progress,
+    software: GuestSoftware = AS_USUAL,
+    driver: str = "",
+    names: Collection[str] = (),
 ) -> LabArtefacts:
     """Return all artefacts, built if they are not cached. Raises `LabError` naming the cure.
 
-    A kernel that lacks what guests of that `--driver` need is refused.
+    A kernel that lacks what guests of that `--driver` with the cards of these names need is
+    refused.
     """
     progress("looking for kernel, guest root, QEMU and libvfio-user")
     with image_errors():
         artefacts = Artefacts()
-        found = guest_software.find(artefacts, software.chosen(), driver)
+        found = guest_software.find(artefacts, software.chosen(), driver, names)
         qemu = artefacts.qemu()
         kind = accelerator(artefacts)
         return LabArtefacts(
@@ -177,24 +180,12 @@ debug_archive = partial(_archive, DebugToolsRecipe, "the debugging tools")
 def card_archives(
     config: LabConfig, progress: Progress, software: GuestSoftware
 ) -> dict[str, Path]:
-    """Return the archives that guests of some cards need, by the name of the card.
-
-    Raises `UsageError` for a kernel of the user's with such a card.
-    """
-    names = {config.card(name).name for name in config.guests if config.has_hca(name)}
-    if cards.CONNECTX5.name not in names:
+    """Return the archives that guests of some cards need, by the name of the card."""
+    if cards.CONNECTX5.name not in config.cards_of_guests:
         return {}
-    debian = debian_kernel(software.chosen().kernel)
-    if debian is None:
-        raise UsageError(
-            "--card connectx5: its modules come with Debian's kernels only, so far",
-            "leave out --kernel, or `bluebridge kernel use default`",
-        )
     progress("looking for the modules of the ConnectX-5")
     with image_errors():
-        artefacts = Artefacts()
-        folder = artefacts.built(artefacts.for_kernel(ConnectX5Recipe, debian))
-    return {cards.CONNECTX5.name: folder / ConnectX5Recipe.archive}
+        return {cards.CONNECTX5.name: guest_software.connectx5(Artefacts(), software.chosen())}
 
 
 @contextlib.contextmanager

@@ -167,6 +167,11 @@ class LabConfig:
         """Whether guest `name` has an HCA."""
         return self.hca and not self.has_nic(name)
 
+    @property
+    def cards_of_guests(self) -> set[str]:
+        """The names of the cards that guests have."""
+        return {self.card(name).name for name in self.guests if self.has_hca(name)}
+
     def kernel_drives(self, name: str) -> bool:
         """Whether the kernel's drivers get the devices of guest `name`."""
         if self.rtrs is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from bluebridge.images.artefacts import Artefacts
 from bluebridge.images.kernel_needs import GUEST, Need
 from bluebridge.images.recipes import guest_modules
 from bluebridge.images.recipes.debian_kernels import USUAL
+from bluebridge.images.recipes.guest_archives import ConnectX5Recipe
 
 _OWN = "own"
 
@@ -29,12 +30,15 @@ class FoundSoftware:
     """Whether the kernel checks itself, as one of `kernel build --debug`, and so boots slowly."""
 
 
-def find(artefacts: Artefacts, software: GuestSoftware, driver: str) -> FoundSoftware:
+def find(
+    artefacts: Artefacts, software: GuestSoftware, driver: str, cards: Collection[str]
+) -> FoundSoftware:
     """Return what `software`, whose kernel is chosen, stands for, made if it is not cached.
 
+    A kernel of the user's must have the drivers of `cards`, if `driver` is the kernel's.
     Raises `UsageError` for what cannot be a guest's, `ImageError` for what cannot be made.
     """
-    found = _kernel(artefacts, software, driver)
+    found = _kernel(artefacts, software, driver, cards)
     archives = [*found.archives]
     if software.packages:
         guest_overlay.check_names(software.packages)
@@ -45,7 +49,9 @@ def find(artefacts: Artefacts, software: GuestSoftware, driver: str) -> FoundSof
     return replace(found, archives=tuple(archives))
 
 
-def _kernel(artefacts: Artefacts, software: GuestSoftware, driver: str) -> FoundSoftware:
+def _kernel(
+    artefacts: Artefacts, software: GuestSoftware, driver: str, cards: Collection[str]
+) -> FoundSoftware:
     """Return the kernel, with the archive of its modules as the only one."""
     debian = debian_kernel(software.kernel)
     if debian is not None and software.modules is not None:
@@ -58,13 +64,24 @@ def _kernel(artefacts: Artefacts, software: GuestSoftware, driver: str) -> Found
         kernel = artefacts.built(artefacts.debian(debian)) / "vmlinux"
         return FoundSoftware(kernel, (folder / guest_modules.ARCHIVE,), debian.name, usual=True)
     own = own_kernel.find(image(software.kernel), software.modules)
-    if lacking := own.lacking(driver):
+    if lacking := own.lacking(driver, cards):
         raise _refusal(own.image.release, lacking, driver)
     folder = own.artefact(artefacts.cache, _root(artefacts))
     modules = folder / guest_modules.ARCHIVE
     return FoundSoftware(
         folder / own_kernel.IMAGE, (modules,), _OWN, usual=False, checked=own.image.checked
     )
+
+
+def connectx5(artefacts: Artefacts, software: GuestSoftware) -> Path:
+    """Return the archive that guests with a ConnectX-5 get, of the kernel that is chosen."""
+    debian = debian_kernel(software.kernel)
+    if debian is not None:
+        folder = artefacts.built(artefacts.for_kernel(ConnectX5Recipe, debian))
+    else:
+        own = own_kernel.find(image(software.kernel), software.modules)
+        folder = own.connectx5(artefacts.cache)
+    return folder / ConnectX5Recipe.archive
 
 
 def _refusal(release: str, lacking: Sequence[Need], driver: str) -> UsageError:

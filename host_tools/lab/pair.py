@@ -111,7 +111,9 @@ class Pair:
     def _prepare_guests(self) -> Snapshot | None:
         """Get ready what guests start from; return the snapshot, None for a cold boot."""
         software = self.config.software.chosen()
-        self._artefacts = ensure_artefacts(self._progress, software, self.config.driver)
+        self._artefacts = ensure_artefacts(
+            self._progress, software, self.config.driver, self.config.cards_of_guests
+        )
         self.library = self._artefacts.library
         sets = {
             "ntb": ntb_modules(self._progress, software) if self.config.bridge else None,

@@ -10,7 +10,7 @@ import inspect
 import io
 import shutil
 import tarfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from bluebridge.images.apt import Packages
@@ -177,7 +177,7 @@ class NfsRecipe(GuestArchiveRecipe):
 
 
 class ConnectX5Recipe(Recipe):
-    """`connectx5.tar`: modules of a kernel of Debian's for a ConnectX-5, and their loader.
+    """`connectx5.tar`: modules of one of Debian's kernels for a ConnectX-5, and their loader.
 
     `depmod` in the guest finds them. Of what these modules depend on, guests have a part anyway.
     """
@@ -194,16 +194,29 @@ class ConnectX5Recipe(Recipe):
         return [self.kernel.key(), CONNECTX5_MODULES, MODULES, file_digest(LOADER)]
 
     def build(self, folder: Path) -> None:
-        tree = ModuleTree(self.kernel.modules())
-        present = tree.closure(name for name in MODULES if name in tree)
-        modules = Path("usr/lib/modules") / self.kernel.release()
-        with tarfile.open(folder / self.archive, "w") as archive:
-            archive.add(LOADER, f"usr/sbin/{LOADER.name}")
-            for path, content in tree.closure(CONNECTX5_MODULES).items():
-                if path not in present:
-                    entry = tarfile.TarInfo(str(modules / path))
-                    entry.size = len(content)
-                    archive.addfile(entry, io.BytesIO(content))
+        modules = connectx5_modules(ModuleTree(self.kernel.modules()))
+        write_connectx5(folder / self.archive, self.kernel.release(), modules)
+
+
+def connectx5_modules(tree: ModuleTree) -> dict[Path, bytes]:
+    """Return the card's modules that guests of any card lack, with their paths in `tree`.
+
+    A kernel that has some of them built in has no such modules.
+    """
+    there = tree.closure(name for name in MODULES if name in tree)
+    wanted = tree.closure(name for name in CONNECTX5_MODULES if name in tree)
+    return {path: module for path, module in wanted.items() if path not in there}
+
+
+def write_connectx5(path: Path, release: str, modules: Mapping[Path, bytes]) -> None:
+    """Write an archive of the loader and of modules of the kernel of that release."""
+    folder = Path("usr/lib/modules") / release
+    with tarfile.open(path, "w") as archive:
+        archive.add(LOADER, f"usr/sbin/{LOADER.name}")
+        for each, content in modules.items():
+            entry = tarfile.TarInfo(str(folder / each))
+            entry.size = len(content)
+            archive.addfile(entry, io.BytesIO(content))
 
 
 class BootFilesRecipe(Recipe):

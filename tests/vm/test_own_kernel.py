@@ -33,7 +33,8 @@ def test_a_kernel_from_a_file_runs_with_files_over_the_root(
     (tmp_path / "etc").mkdir()
     (tmp_path / "etc/mine").write_text("laid over\n")
     words = ("--kernel", image, "--modules", modules, "--overlay", str(tmp_path))
-    bluebridge.good("up", *words, "--driver", "kernel", "--quiet")
+    bluebridge.good("up", *words, "--card", "connectx3,connectx5", "--driver", "kernel", "--quiet")
+    assert bluebridge.good("run", "b", "ls /sys/class/infiniband") == "mlx5_0\n"
     script = "cat /etc/mine; grep -c earlyprintk /proc/cmdline; ls /sys/class/infiniband"
     told = bluebridge.good("run", "a", script)
     # The words of the command line are those of a kernel that is not the usual one.

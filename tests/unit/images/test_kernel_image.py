@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import gzip
 import struct
+import tarfile
 from pathlib import Path
 
 import pytest
 
 from bluebridge.images import kernel_image, kernel_needs, own_kernel
+from bluebridge.images.cache import Cache
 from bluebridge.images.kernel_config import text
 from bluebridge.images.recipes.kernel import PAYLOAD_LENGTH, PAYLOAD_OFFSET, SETUP_SECTS
 from bluebridge.images.report import ImageError
 from bluebridge.images.unpack import HEADER, SEGMENT
 
 RELEASE = "6.99.1-mine"
+CARDS = ("connectx3", "connectx5")
 CONFIG = "CONFIG_PCI=y\nCONFIG_MLX4_CORE=m\n# CONFIG_VFIO is not set\n"
 
 
@@ -49,8 +52,8 @@ def kernel(folder: Path, content: bytes, name: str = "bzImage") -> Path:
     return folder / name
 
 
-def module(release: str) -> bytes:
-    return b"\x7fELF\0vermagic=" + release.encode() + b" SMP \0depends=\0"
+def module(release: str, depends: str = "") -> bytes:
+    return f"\x7fELF\0vermagic={release} SMP \0depends={depends}\0".encode()
 
 
 def modules(folder: Path, release: str, vermagic: str = "") -> Path:
@@ -109,17 +112,48 @@ def test_what_no_guest_can_start_is_named(tmp_path: Path, content: bytes, told: 
 def test_missing_symbols_are_those_of_the_driver(tmp_path: Path) -> None:
     (tmp_path / "config").write_text(text(debug=False).replace("CONFIG_VFIO_NOIOMMU=y\n", ""))
     own = own_kernel.find(kernel(tmp_path, bzimage(elf())), None)
-    assert [need.symbol for need in own.lacking("guest")] == ["VFIO_NOIOMMU"]
+    assert [need.symbol for need in own.lacking("guest", CARDS)] == ["VFIO_NOIOMMU"]
     # The configuration has mlx4 as modules, and this folder has none of them.
-    assert [need.symbol for need in own.lacking("kernel")][:2] == ["MLX4_CORE", "MLX4_EN"]
-    assert own.lacking("none") == []
+    assert [need.symbol for need in own.lacking("kernel", CARDS)][:2] == ["MLX4_CORE", "MLX4_EN"]
+    assert own.lacking("none", CARDS) == []
+
+
+def test_missing_symbols_are_those_of_the_cards(tmp_path: Path) -> None:
+    config = text(debug=False).replace("CONFIG_MLX5_CORE_EN=y\n", "")
+    (tmp_path / "config").write_text(config)
+    own = own_kernel.find(kernel(tmp_path, bzimage(elf())), modules(tmp_path, RELEASE))
+    lacking = {
+        name: [need.symbol for need in own.lacking("kernel", [name])]
+        for name in ("connectx3", "connectx5")
+    }
+    assert lacking == {
+        "connectx3": ["MLX4_EN", "MLX4_INFINIBAND", "INFINIBAND_IPOIB"],
+        "connectx5": ["MLX5_CORE_EN", "MLX5_CORE", "MLX5_INFINIBAND", "INFINIBAND_IPOIB"],
+    }
+    assert [need.symbol for need in own.lacking("kernel", [])] == ["INFINIBAND_IPOIB"]
+
+
+def test_what_guests_with_a_connectx5_get_of_a_kernel(tmp_path: Path) -> None:
+    folder = modules(tmp_path, RELEASE)
+    own = own_kernel.find(kernel(tmp_path, bzimage(elf(CONFIG))), folder)
+    cache = Cache(tmp_path / "cache")
+    without = own.connectx5(cache)
+    inside = folder / "lib/modules" / RELEASE / "kernel"
+    (inside / "mlx5_core.ko").write_bytes(module(RELEASE, "mlxfw,mlx4_core"))
+    (inside / "mlxfw.ko").write_bytes(module(RELEASE))
+    names = []
+    for each in (without, own.connectx5(cache)):
+        with tarfile.open(each / "connectx5.tar") as archive:
+            names.append({Path(name).name for name in archive.getnames()})
+    # What guests of any card have, mlx4_core here, is not in it once more.
+    assert names == [{"bluebridge-mlx5"}, {"bluebridge-mlx5", "mlx5_core.ko", "mlxfw.ko"}]
 
 
 def test_the_configuration_for_guests_meets_every_need() -> None:
     for debug in (False, True):
         symbols = kernel_needs.parse(text(debug))
-        assert not kernel_needs.missing(symbols, "guest")
-        assert not kernel_needs.missing(symbols, "kernel")
+        assert not kernel_needs.missing(symbols, "guest", CARDS)
+        assert not kernel_needs.missing(symbols, "kernel", CARDS)
         assert not kernel_needs.must_be_built_in(symbols)
     assert "CONFIG_KASAN=y" in text(debug=True) and "CONFIG_KASAN=y" not in text(debug=False)
 
@@ -128,7 +162,7 @@ def test_the_first_process_can_load_no_module(tmp_path: Path) -> None:
     config = text(debug=False).replace("CONFIG_DEVTMPFS=y", "CONFIG_DEVTMPFS=m")
     (tmp_path / "config").write_text(config)
     own = own_kernel.find(kernel(tmp_path, bzimage(elf())), None)
-    assert [need.symbol for need in own.lacking("none")] == ["DEVTMPFS"]
+    assert [need.symbol for need in own.lacking("none", CARDS)] == ["DEVTMPFS"]
 
 
 def test_modules_of_another_release_are_refused(tmp_path: Path) -> None:
