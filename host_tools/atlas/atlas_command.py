@@ -11,12 +11,12 @@ import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from bluebridge.device import cards
 from bluebridge.device.layout.faults import Effect, Layer, NamedFault
-from bluebridge.device.layout.mlx4.faults import FAULTS
 from bluebridge.host_tools.atlas import outcome, stage
 from bluebridge.host_tools.atlas.cell import Cell
 from bluebridge.host_tools.atlas.outcome import Row
-from bluebridge.host_tools.atlas.programs import BY_NAME, PROGRAMS, Program
+from bluebridge.host_tools.atlas.programs import BY_NAME, FAULTS, PROGRAMS, Program
 from bluebridge.host_tools.errors import Progress, Reporter, UsageError
 from bluebridge.host_tools.lab import folders
 from bluebridge.host_tools.processes import termination_as_exception
@@ -29,7 +29,7 @@ def main(options: argparse.Namespace) -> int:
     if options.list:
         print("\n".join(f"{program.name:18}{program.what}" for program in PROGRAMS))
         return 0
-    pairs = chosen(options.only, options.programs, every=options.all)
+    pairs = chosen(options.only, options.programs, every=options.all, card=options.card)
     for option, value, most in (
         ("--times", options.times, MOST_TIMES),
         ("--pairs", options.pairs, MOST_PAIRS),
@@ -53,13 +53,13 @@ def main(options: argparse.Namespace) -> int:
 
 
 def chosen(
-    only: str | None, names: str | None, *, every: bool
+    only: str | None, names: str | None, *, every: bool, card: str
 ) -> Sequence[tuple[Program, NamedFault]]:
     """Return programs, each with a fault that it is run under; raises `UsageError`.
 
     Without a choice each fault is run under the programs that show most of it.
     """
-    faults, programs = chosen_faults(only), chosen_programs(names)
+    faults, programs = chosen_faults(only, card), chosen_programs(names)
     every = every or only is not None or names is not None
     return [
         (program, fault)
@@ -69,12 +69,12 @@ def chosen(
     ]
 
 
-def chosen_faults(pattern: str | None) -> Sequence[NamedFault]:
-    """Return the HCA's faults whose names match one of the patterns, which commas part.
+def chosen_faults(pattern: str | None, card: str) -> Sequence[NamedFault]:
+    """Return the faults of a card whose names match one of the patterns, which commas part.
 
     Raises `UsageError` when none does.
     """
-    adapter = [fault for fault in FAULTS if fault.layer is not Layer.BRIDGE]
+    adapter = [fault for fault in FAULTS[card] if fault.layer is not Layer.BRIDGE]
     patterns = (pattern or "*").split(",")
     found = [
         fault
@@ -83,7 +83,8 @@ def chosen_faults(pattern: str | None) -> Sequence[NamedFault]:
     ]
     if not found:
         mend = "`bluebridge fault list` shows all"
-        raise UsageError(f"no fault of an HCA is called {pattern!r}", mend)
+        title = cards.CARDS[card].title
+        raise UsageError(f"no fault of a {title} is called {pattern!r}", mend)
     return found
 
 
@@ -114,20 +115,21 @@ def run(
         # The peer's CM takes the first connection behind an adapter's failure for a stale one.
         ordered = sorted(chosen_pairs, key=lambda pair: pair[1].effect is Effect.FATAL)
         cells = [pair for pair in ordered for _ in range(options.times)]
-        yield from _run_here(cells, options.log, progress)
+        yield from _run_here(cells, options.card, options.log, progress)
         return
     log = folders.log_folder(options.log)
     with contextlib.ExitStack() as owned:
         owned.callback(os.close, folders.keep_logs(log))
-        yield from stage.run(faults, options.pairs, options.times, log)
+        words = ["--card", options.card, "--times", str(options.times)]
+        yield from stage.run(faults, options.pairs, words, log)
 
 
 def _run_here(
-    cells: Sequence[tuple[Program, NamedFault]], log: Path | None, progress: Progress
+    cells: Sequence[tuple[Program, NamedFault]], card: str, log: Path | None, progress: Progress
 ) -> Iterable[Row]:
     """Run the cells of one program on a pair of this process. Raises `LabError`."""
     program = cells[0][0]
-    with stage.opened([program], log, progress) as opened:
+    with stage.opened([program], card, log, progress) as opened:
         for number, (_, fault) in enumerate(cells, start=1):
             if number == 1 and not program.loads:
                 Cell(opened, program, fault).measure()
@@ -151,6 +153,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--programs", metavar="NAME,...", help="which programs (default all): `--list` shows them"
     )
+    parser.add_argument(
+        "--card", choices=tuple(cards.CARDS), default=cards.DEFAULT,
+        help="the adapters of both guests (default %(default)s)",
+    )  # fmt: skip
     parser.add_argument(
         "--all", action="store_true",
         help="every fault under every program, hours; without it, unless --only or "

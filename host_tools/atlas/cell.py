@@ -10,10 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from bluebridge.device import cards
 from bluebridge.device.buslog.reader import LogReader
 from bluebridge.device.layout.buslog import What
 from bluebridge.device.layout.faults import Effect, NamedFault
-from bluebridge.device.layout.mlx4.contexts import QPC
 from bluebridge.host_tools.agent import CommandTimedOut
 from bluebridge.host_tools.atlas import outcome
 from bluebridge.host_tools.atlas.outcome import CRASHED, HUNG, NO_QUEUE, Row
@@ -23,13 +23,21 @@ from bluebridge.host_tools.errors import CommandFailed, LabError, UsageError
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine.vm import Vm
 from bluebridge.host_tools.programs.running import Running, wait_until
+from bluebridge.host_tools.show.queues import QP
+from bluebridge.host_tools.show.show_command import ask
 
 QUEUES = ("qpn", "cqn", "srqn")
+_ANY = {"ms": "300", "times": "2", "index": "0"}
 EXAMPLES = {
-    "opcode": "SW2HW_MPT", "status": "BAD_RES_STATE", "event": "COMP", "ms": "300", "times": "2",
-    "index": "0", "field": "link_up", "value": "0",
+    cards.CONNECTX3.name: {
+        "opcode": "SW2HW_MPT", "status": "BAD_RES_STATE", "event": "COMP",
+        "field": "link_up", "value": "0", **_ANY,
+    },
+    cards.CONNECTX5.name: {
+        "opcode": "CREATE_QP", "status": "BAD_RES_STATE", "event": "COMPLETION", **_ANY,
+    },
 }  # fmt: skip
-"""The values of parameters that say no number of something in the adapter."""
+"""The values of parameters that say no number of something in the adapter, by its name."""
 OWN = {"command-wrong": {"opcode": "QUERY_PORT"}, "slow-drain": {"ms": "2"}}
 """The values of faults for which those of `EXAMPLES` are not right."""
 BEFORE = frozenset(
@@ -39,7 +47,7 @@ BEFORE = frozenset(
     )
 )  # fmt: skip
 """Faults that wait for what a program does by itself, so that they are armed before it starts."""
-_VECTOR = re.compile(r"^ *\d+: +([\d ]+?) +\S.*mlx4-(\d+)@", re.M)
+_VECTOR = re.compile(r"^ *\d+: +([\d ]+?) +\S.*(mlx4-|mlx5_comp)(\d+)@", re.M)
 
 _READY_SECONDS = 20.0
 _AFTER_SECONDS = 20.0
@@ -49,7 +57,7 @@ _TIMES_USUAL = 4.0
 _GRACE_SECONDS = 1.0
 """Seconds that a program gets after its fault was cleared, before it is killed."""
 NEVER_SECONDS = 75.0
-"""The limit under `command-never`: mlx4_core gives a command 60 s."""
+"""The limit under `command-never`: mlx4_core and mlx5_core give a command 60 s."""
 _TAKING = BEFORE | {
     Effect.CQE_LOST, Effect.CQE_DOUBLED, Effect.CQE_LATE, Effect.CQE_FOREIGN, Effect.CQE_STATUS,
     Effect.EQE_LOST, Effect.INTERRUPT_LOST,
@@ -92,7 +100,7 @@ def values(fault: NamedFault, pair: Pair, qpn: int | None) -> dict[str, str] | N
         elif name == "vector":
             given[name] = str(_busiest_vector(guest))
         else:
-            given[name] = EXAMPLES[name]
+            given[name] = EXAMPLES[pair.config.card("a").name][name]
     return given | OWN.get(fault.name, {})
 
 
@@ -100,10 +108,9 @@ def _queue(name: str, qpn: int | None, tell: Callable[[str], list[str]]) -> int 
     """Return the number of a queue that belongs to a queue pair, which may be the pair itself."""
     if qpn is None or name == "qpn":
         return qpn
-    context = bytes.fromhex(json.loads(tell(f"show a qp {qpn}")[1])["context"])
-    if name == "cqn":
-        return QPC.get(context, "cqn_send")
-    return QPC.get(context, "srqn") if QPC.get(context, "use_srq") else None
+    (item,) = ask(tell, "a", QP, str(qpn)).items
+    number: int | None = item["scqn" if name == "cqn" else "srqn"]
+    return number
 
 
 def _payload(folder: Path) -> int:
@@ -118,7 +125,11 @@ def _payload(folder: Path) -> int:
 def _busiest_vector(guest: Vm) -> int:
     """Return the vector of completions that brought most interrupts."""
     text = guest.run("cat /proc/interrupts").text
-    counts = [(sum(map(int, row[0].split())), int(row[1])) for row in _VECTOR.findall(text)]
+    # Vector 0 is that of other events under mlx5_core, and those of completions follow it.
+    counts = [
+        (sum(map(int, each.split())), int(number) + (kind == "mlx5_comp"))
+        for each, kind, number in _VECTOR.findall(text)
+    ]
     return max(counts, default=(0, 0))[1]
 
 
@@ -161,7 +172,7 @@ class Cell:
             self.program.name, self.fault.name, self._produced,
             outcome.seen_as(self.output) or outcome.last_words(self.status, self.output),
             outcome.status_text(self.status, self.output), kernel, ended, recovered,
-            round(time.monotonic() - begin, 1),
+            round(time.monotonic() - begin, 1), self.stage.card,
         )  # fmt: skip
 
     @property

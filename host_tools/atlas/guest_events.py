@@ -21,7 +21,7 @@ from pyverbs.srq import SRQ, SrqAttr, SrqInitAttr
 from pyverbs.wr import SGE, SendWR
 
 fork_init()  # or the first write after the fork would move this process off the adapter's pages
-ctx = Context(name="mlx4_0")
+ctx = Context(name=os.listdir("/sys/class/infiniband")[0])
 pd, cq = PD(ctx), CQ(ctx, 64)
 mr = MR(pd, 4096, e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_WRITE)
 srq = SRQ(pd, SrqInitAttr(SrqAttr(max_wr=16)))

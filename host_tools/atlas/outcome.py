@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from bluebridge.device import cards
 from bluebridge.device.layout.ibverbs import WC_STATUSES as WC
 
 SURVIVED, CLEAN, HUNG, CRASHED = "survived", "clean error", "hung", "crashed"
@@ -28,7 +29,9 @@ _EVENT = re.compile(r"^event (?P<number>\d+)$|event_type (?P<watch>[\w /-]+?)(?:
 _KERNEL_WC = re.compile(
     r"(?:WR failed|error|status)[^\n]*?: (?P<text>[a-z][a-z -]+(?:error|flushed))"
 )
-_KERNEL = re.compile(r"mlx4|infiniband|nvme|rtrs|rnbd|ib_|rdma|BUG|WARN|Call Trace|blocked", re.I)
+_KERNEL = re.compile(
+    r"mlx[45]|infiniband|nvme|rtrs|rnbd|ib_|rdma|BUG|WARN|Call Trace|blocked", re.I
+)
 _LEVEL = re.compile(r"<(\d+)>(?:\[[^]]*\] )?(.*)")
 _WORST_LEVEL = 4
 _SIGNALS = (129, 192)
@@ -62,6 +65,8 @@ class Row:
     recovered: str
     """`yes`, `after a restart` of the guest, or `no`."""
     seconds: float = field(default=0.0, compare=False)
+    card: str = cards.DEFAULT
+    """The name of the adapters."""
 
 
 def seen_as(text: str) -> str:

@@ -5,9 +5,14 @@ from __future__ import annotations
 import fnmatch
 from dataclasses import dataclass
 
+from bluebridge.device import cards
 from bluebridge.device.layout.faults import Effect, NamedFault
+from bluebridge.device.layout.mlx4 import faults as mlx4
+from bluebridge.device.layout.mlx5 import faults as mlx5
 from bluebridge.host_tools.programs.perftest import VERBS_PORT, listening
 
+FAULTS = {cards.CONNECTX3.name: mlx4.FAULTS, cards.CONNECTX5.name: mlx5.FAULTS}
+"""The faults of each card, by its name."""
 SERVER = "10.9.0.2"
 """The address of guest b's first port."""
 EVENTS = "/tmp/guest_events.py"
@@ -22,14 +27,15 @@ _ANSWERED = (Effect.COMMAND_FAILS, Effect.COMMAND_WRONG)
 AT_LOAD = (
     "QUERY_FW", "MAP_FA", "RUN_FW", "QUERY_DEV_CAP", "SET_ICM_SIZE", "INIT_HCA", "QUERY_ADAPTER",
     "SW2HW_EQ", "MAP_EQ", "NOP", "SET_PORT", "INIT_PORT", "UPDATE_QP",
+    "QUERY_HCA_CAP", "CREATE_EQ",
 )  # fmt: skip
-"""Commands that mlx4 sends when it is loaded, and not for a program."""
+"""Commands that mlx4 and mlx5 send when they are loaded, and not for a program."""
 
 _EVERY = ("*",)
 
 _UCX = (
     "< /dev/console LD_LIBRARY_PATH=/usr/lib/x86_64-linux-gnu/pmix2/lib UCX_TLS=rc_v "
-    "UCX_NET_DEVICES=mlx4_0:1 UCX_IB_GID_INDEX=0 ucx_perftest"
+    "UCX_NET_DEVICES=$(ls /sys/class/infiniband):1 UCX_IB_GID_INDEX=0 ucx_perftest"
 )
 """Debian's program wants Open MPI's libraries, but not MPI itself if its input is a terminal."""
 
@@ -73,8 +79,11 @@ mount.nfs {SERVER}:/ /mnt -o vers=4.2,rdma,port=20049,soft,timeo=20,retrans=1 ||
 {_FIO.format(disk="/mnt/atlas")}
 """
 _RELOAD = """
-modprobe -r mlx4_en mlx4_ib mlx4_core
-bluebridge-mlx4 10.9.0.1/24 || exit 1
+if [ -e /sys/module/mlx5_core ]; then
+    modprobe -r mlx5_ib mlx5_core; bluebridge-mlx5 10.9.0.1/24 || exit 1
+else
+    modprobe -r mlx4_en mlx4_ib mlx4_core; bluebridge-mlx4 10.9.0.1/24 || exit 1
+fi
 exec ibv_devinfo
 """
 

@@ -13,6 +13,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import IO
 
+from bluebridge.device.server.options import ServerOptions
 from bluebridge.host_tools import processes
 from bluebridge.host_tools.agent import CommandTimedOut
 from bluebridge.host_tools.atlas.outcome import Row
@@ -32,7 +33,7 @@ QUIET_SECONDS = 2.0
 _QUIET_BYTES = 16 << 10
 """What a few frames take in the bus log, besides twice what idle drivers do."""
 _RELOAD_SECONDS = 8.0
-"""Seconds for one look whether the drivers are back: mlx4_core may begin anew meanwhile."""
+"""Seconds for one look whether the drivers are back: their core may begin anew meanwhile."""
 _CHECK = "ibv_rc_pingpong -e -g 0 -n 20"
 _UNLOAD = "modprobe -r rnbd_client rnbd_server"
 _SOURCE = Path(str(files(__package__) / "guest_events.py"))
@@ -50,6 +51,8 @@ class Stage:
         self.pair = pair
         self._rnbd = rnbd
         self._added = added
+        self.card = pair.config.card("a").name
+        self._loader = pair.config.card("a").loader
         self.usual: dict[str, float] = {}
         """Seconds that programs take without a fault, by name; only of those that were measured."""
         for machine in pair.machines:
@@ -60,7 +63,7 @@ class Stage:
         """Bytes of the bus log in `QUIET_SECONDS` up to which no program moves anything."""
 
     def _prepare(self, machine: Vm) -> None:
-        machine.run(["bluebridge-mlx4", _address(machine)], timeout=_UP_SECONDS)
+        machine.run([self._loader, _address(machine)], timeout=_UP_SECONDS)
         if self._rnbd:
             machine.run(_UNLOAD, check=False)
         artefacts.unpack(machine, self._added)
@@ -82,7 +85,7 @@ class Stage:
                 return False
             with contextlib.suppress(CommandFailed, CommandTimedOut):
                 for machine in self.pair.machines:
-                    machine.run(["bluebridge-mlx4", _address(machine)], timeout=_RELOAD_SECONDS)
+                    machine.run([self._loader, _address(machine)], timeout=_RELOAD_SECONDS)
 
     def recover(self) -> str:
         """Return `YES` if all works, else start guests anew and return whether it works then."""
@@ -119,10 +122,15 @@ def _address(machine: Vm) -> str:
 
 
 @contextlib.contextmanager
-def opened(programs: Sequence[Program], log: Path | None, progress: Progress) -> Iterator[Stage]:
-    """Start the pair that `programs` need. Raises `LabError`."""
+def opened(
+    programs: Sequence[Program], card: str, log: Path | None, progress: Progress
+) -> Iterator[Stage]:
+    """Start the pair with adapters of that name that `programs` need. Raises `LabError`."""
     rnbd = any(program.rnbd for program in programs)
-    config = LabConfig(log=log, vfio=False, rtrs=(KERNEL, KERNEL) if rnbd else None)
+    options = ServerOptions(card=card)
+    config = LabConfig(
+        log=log, vfio=False, rtrs=(KERNEL, KERNEL) if rnbd else None, options=options
+    )
     messages = any(program.messages for program in programs)
     added = [message_libraries(progress)] if messages else []
     added += [nfs_archive(progress)] if any(program.nfs for program in programs) else []
@@ -130,9 +138,12 @@ def opened(programs: Sequence[Program], log: Path | None, progress: Progress) ->
         yield Stage(pair, rnbd, added)
 
 
-def run(shares: Mapping[str, Sequence[str]], at_once: int, times: int, log: Path) -> Iterator[Row]:
+def run(
+    shares: Mapping[str, Sequence[str]], at_once: int, words: Sequence[str], log: Path
+) -> Iterator[Row]:
     """Yield the rows of `shares`, the names of faults by that of a program, in any order.
 
+    `words` are options of `bluebridge atlas` for all of them.
     Raises `LabError` when a share could not go on, after all others have ended.
     """
     waiting = dict(shares)
@@ -142,7 +153,7 @@ def run(shares: Mapping[str, Sequence[str]], at_once: int, times: int, log: Path
         while waiting or running:
             while waiting and len(running) < at_once:
                 name = next(iter(waiting))
-                running[name] = _start(name, waiting.pop(name), times, log / name)
+                running[name] = _start(name, waiting.pop(name), words, log / name)
                 owned.callback(processes.stop, running[name], _GRACE_SECONDS)
             for name in _ready(running):
                 line = _output(running[name]).readline()
@@ -166,8 +177,9 @@ def _output(share: subprocess.Popen[bytes]) -> IO[bytes]:
     return share.stdout
 
 
-def _start(name: str, faults: Sequence[str], times: int, log: Path) -> subprocess.Popen[bytes]:
-    words = ["--programs", name, "--only", ",".join(faults), "--times", str(times), "--json"]
-    words += ["--log", str(log)]
-    command = [sys.executable, "-m", "bluebridge.host_tools.cli", "atlas", *words]
+def _start(
+    name: str, faults: Sequence[str], words: Sequence[str], log: Path
+) -> subprocess.Popen[bytes]:
+    own = ["--programs", name, "--only", ",".join(faults), "--json", "--log", str(log)]
+    command = [sys.executable, "-m", "bluebridge.host_tools.cli", "atlas", *own, *words]
     return processes.spawn(command, stdout=subprocess.PIPE, stderr=sys.stderr.buffer)

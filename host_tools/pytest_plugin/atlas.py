@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from bluebridge.device import cards
 from bluebridge.host_tools.atlas.atlas_command import chosen_faults
 from bluebridge.host_tools.atlas.programs import SERVER, Program
 from bluebridge.host_tools.errors import UsageError
@@ -24,7 +25,7 @@ def configure(config: pytest.Config) -> None:
     if not words:
         raise pytest.UsageError("--bluebridge-atlas: name a program behind --")
     try:
-        chosen_faults(config.getoption("--bluebridge-atlas"))
+        chosen_faults(config.getoption("--bluebridge-atlas"), cards.DEFAULT)
     except UsageError as error:
         raise pytest.UsageError(str(error)) from None
     file = Path(words[0]) if Path(words[0]).is_file() else None

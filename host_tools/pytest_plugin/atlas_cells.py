@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from bluebridge.device import cards
 from bluebridge.device.layout.mlx4.faults import BY_NAME
 from bluebridge.host_tools.atlas.atlas_command import chosen_faults
 from bluebridge.host_tools.atlas.cell import Cell
@@ -19,7 +20,7 @@ pytestmark = [pytest.mark.may_crash, pytest.mark.timeout(300)]
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Make a test of each fault that was chosen."""
-    chosen = chosen_faults(metafunc.config.getoption("--bluebridge-atlas"))
+    chosen = chosen_faults(metafunc.config.getoption("--bluebridge-atlas"), cards.DEFAULT)
     metafunc.parametrize("name", [fault.name for fault in chosen])
 
 

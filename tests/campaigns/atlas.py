@@ -12,9 +12,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from bluebridge.device import cards
 from bluebridge.device.layout.ibverbs import WC_STATUSES as WC
-from bluebridge.device.layout.mlx4.faults import BY_NAME as FAULTS_BY_NAME
-from bluebridge.device.layout.mlx4.faults import FAULTS
 from bluebridge.host_tools.atlas.outcome import (
     CLEAN,
     CRASHED,
@@ -25,12 +24,12 @@ from bluebridge.host_tools.atlas.outcome import (
     Row,
     cells,
 )
-from bluebridge.host_tools.atlas.programs import BY_NAME
+from bluebridge.host_tools.atlas.programs import BY_NAME, FAULTS
 from bluebridge.images.cache import HOME
 
 PAGE = HOME / "docs" / "atlas.md"
-_BEGINS = "## Survival"
-"""The first heading of what a run writes; what stands before it on the page stays."""
+_BEGINS, _CONNECTX5 = "## Survival", "## Survival on a ConnectX-5"
+"""The first headings of what runs of a card write; what stands before them on the page stays."""
 
 
 def main(files: Sequence[str]) -> int:
@@ -43,8 +42,9 @@ def main(files: Sequence[str]) -> int:
             except (TypeError, ValueError):
                 print(f"{file}, line {number}, is no row of `atlas --json`", file=sys.stderr)
                 return 2
-    programs, faults = list(BY_NAME), list(FAULTS_BY_NAME)
-    rows.sort(key=lambda row: (programs.index(row.program), faults.index(row.fault)))
+    programs = list(BY_NAME)
+    faults = {card: [fault.name for fault in table] for card, table in FAULTS.items()}
+    rows.sort(key=lambda row: (programs.index(row.program), faults[row.card].index(row.fault)))
     PAGE.write_text(page(rows, PAGE.read_text()))
     return 0
 
@@ -68,7 +68,8 @@ NAMES = (*(f"IBV_WC_{name}" for name in WC[1:]), *(f"IBV_EVENT_{name}" for name 
 def produced_by(name: str) -> list[str]:
     """Return the names of the faults that lead to a status or an event by themselves."""
     words = {name, name.removeprefix("IBV_WC_")}
-    return [fault.name for fault in FAULTS if words & {*re.split(r"[ ,;]+", fault.seen)}]
+    faults = FAULTS[cards.CONNECTX3.name]
+    return [fault.name for fault in faults if words & {*re.split(r"[ ,;]+", fault.seen)}]
 
 
 def statuses(rows: Sequence[Row]) -> list[tuple[str, str, str]]:
@@ -84,11 +85,22 @@ def statuses(rows: Sequence[Row]) -> list[tuple[str, str, str]]:
 
 
 def page(rows: Sequence[Row], old: str) -> str:
-    """Return the page `old` with these rows in its tables; what it has before them stays."""
-    head = f"{old.partition(_BEGINS)[0].rstrip()}\n"
-    programs = list(dict.fromkeys(row.program for row in rows))
-    parts = (_survival(rows, programs), _coverage(rows), _details(rows))
-    return "\n".join([head, *(line for part in parts for line in (*part, ""))])
+    """Return the page `old` with these rows in its tables; those of a card without rows stay."""
+    first, _, last = old.partition(f"{_CONNECTX5}\n")
+    head, _, older = first.partition(f"{_BEGINS}\n")
+    three, five = ([row for row in rows if row.card == name] for name in FAULTS)
+    text = [f"{head.rstrip()}\n"]
+    if three:
+        for part in (_survival(three, _BEGINS), _coverage(three), _details(three)):
+            text += [*part, ""]
+    elif older:
+        text += [_BEGINS, older.rstrip(), ""]
+    if five:
+        for part in (_survival(five, _CONNECTX5), _details(five, " on a ConnectX-5")):
+            text += [*part, ""]
+    elif last:
+        text += [_CONNECTX5, last.rstrip(), ""]
+    return "\n".join(text)
 
 
 def _coverage(rows: Sequence[Row]) -> list[str]:
@@ -98,11 +110,12 @@ def _coverage(rows: Sequence[Row]) -> list[str]:
     return ["## Statuses and events", "", *lines, *map(_line, statuses(rows))]
 
 
-def _survival(rows: Sequence[Row], programs: Sequence[str]) -> list[str]:
+def _survival(rows: Sequence[Row], heading: str) -> list[str]:
     """Return the table of outcomes: a line for each fault, a column for each program."""
-    lines = [_BEGINS, "", _line(["fault", *programs]), _line(["---"] * (len(programs) + 1))]
+    programs = list(dict.fromkeys(row.program for row in rows))
+    lines = [heading, "", _line(["fault", *programs]), _line(["---"] * (len(programs) + 1))]
     met = {row.fault for row in rows}
-    for fault in (each.name for each in FAULTS if each.name in met):
+    for fault in (each.name for each in FAULTS[rows[0].card] if each.name in met):
         found = []
         for program in programs:
             seen = Counter(r.outcome for r in rows if (r.fault, r.program) == (fault, program))
@@ -117,8 +130,8 @@ def _survival(rows: Sequence[Row], programs: Sequence[str]) -> list[str]:
     return lines
 
 
-def _details(rows: Iterable[Row]) -> list[str]:
-    lines = ["## What was seen", "", _line(HEAD), _line(["---"] * len(HEAD))]
+def _details(rows: Iterable[Row], where: str = "") -> list[str]:
+    lines = [f"## What was seen{where}", "", _line(HEAD), _line(["---"] * len(HEAD))]
     met = [cells(row) for row in rows if row.produced]
     lines += [_line(cell.replace("|", "\\|") for cell in line) for line in dict.fromkeys(met)]
     return lines

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.long
 
 def test_ucx_and_libfabric_run_and_say_what_failed() -> None:
     chosen = [program for program in programs.PROGRAMS if program.messages]
-    with stage.opened(chosen, None, Reporter(quiet=True)) as opened:
+    with stage.opened(chosen, "connectx3", None, Reporter(quiet=True)) as opened:
         for program in chosen:
             for fault, outcome in (("command-late", SURVIVED), ("qp-to-rtr-fails", CLEAN)):
                 row = Cell(opened, program, BY_NAME[fault]).run()

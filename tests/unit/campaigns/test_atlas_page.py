@@ -35,6 +35,18 @@ def test_the_page_counts_outcomes_and_names_what_was_not_met_in_one_table_only()
     assert "create-srq-fails" not in details and "a\\|b" in details
 
 
+def test_runs_of_one_card_leave_the_tables_of_the_other() -> None:
+    old = atlas.page([row("hung-wr", "rping", outcome.HUNG)], "Words of ours.\n")
+    new = dataclasses.replace(row("cqe-foreign", "pyverbs", outcome.CLEAN), card="connectx5")
+    both = atlas.page([new], old)
+    assert both.startswith(old.rstrip())
+    added = both.removeprefix(old.rstrip())
+    assert added.lstrip().startswith("## Survival on a ConnectX-5\n")
+    assert "| `cqe-foreign` | clean error |" in added and "rping" not in added
+    again = atlas.page([row("hung-wr", "rping", outcome.CLEAN)], both)
+    assert "| `hung-wr` | clean error |" in again and again.endswith(added)
+
+
 def test_each_status_and_event_has_a_fault_or_a_reason_why_none() -> None:
     assert len(atlas.NAMES) == 41
     for name in atlas.NAMES:

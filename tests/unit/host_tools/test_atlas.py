@@ -15,6 +15,8 @@ from bluebridge.host_tools.atlas import atlas_command, cell, outcome, programs
 from bluebridge.host_tools.atlas.outcome import Row
 from bluebridge.host_tools.errors import LabError
 
+CARD = "connectx3"
+
 
 @pytest.mark.parametrize(
     ("said", "seen"),
@@ -75,9 +77,10 @@ def test_how_it_ended(produced: int, status: int | None, word: str) -> None:
     assert outcome.judge(produced, status) == word
 
 
-def test_each_fault_can_be_given_values() -> None:
-    known = {*cell.QUEUES, *cell.EXAMPLES, "vector", "address", "key"}
-    for fault in FAULTS:
+@pytest.mark.parametrize("card", programs.FAULTS)
+def test_each_fault_can_be_given_values(card: str) -> None:
+    known = {*cell.QUEUES, *cell.EXAMPLES[card], "vector", "address", "key"}
+    for fault in programs.FAULTS[card]:
         assert {*fault.needs} <= known, fault.name
     before = [fault.name for fault in FAULTS if cell.is_before(fault)]
     assert "reg-mr-fails" in before and "hung-wr" not in before
@@ -95,27 +98,31 @@ def row(fault: str, program: str, ended: str, recovered: str = "yes") -> Row:
 
 
 def test_faults_and_programs_are_chosen() -> None:
-    chosen = atlas_command.chosen_faults("wc-*")
+    chosen = atlas_command.chosen_faults("wc-*", CARD)
     assert {fault.effect for fault in chosen} == {Effect.CQE_STATUS}
     bridges = [fault for fault in FAULTS if fault.layer is Layer.BRIDGE]
-    assert len(atlas_command.chosen_faults(None)) == len(FAULTS) - len(bridges)
+    assert len(atlas_command.chosen_faults(None, CARD)) == len(FAULTS) - len(bridges)
     names = [program.name for program in atlas_command.chosen_programs("rping,pyverbs,rping")]
     assert names == ["rping", "pyverbs"]
-    assert BY_NAME["hung-wr"] in atlas_command.chosen_faults("hung*")
-    several = atlas_command.chosen_faults("port-down, hung*")
+    assert BY_NAME["hung-wr"] in atlas_command.chosen_faults("hung*", CARD)
+    several = atlas_command.chosen_faults("port-down, hung*", CARD)
     assert [fault.name for fault in several] == ["hung-wr", "port-down"]
 
 
-def test_each_fault_runs_by_default_and_few_run_under_every_program() -> None:
+@pytest.mark.parametrize("card", programs.FAULTS)
+def test_each_fault_runs_by_default_and_few_run_under_every_program(card: str) -> None:
     usual, every = (
         [(program.name, fault.name) for program, fault in found]
-        for found in (atlas_command.chosen(None, None, every=all_) for all_ in (False, True))
+        for found in (
+            atlas_command.chosen(None, None, every=all_, card=card) for all_ in (False, True)
+        )
     )
-    names = {fault.name for fault in atlas_command.chosen_faults(None)}
+    names = {fault.name for fault in atlas_command.chosen_faults(None, card)}
     assert {fault for _, fault in usual} == {fault for _, fault in every} == names
     assert {program for program, _ in usual} == {*programs.BY_NAME}
     assert {*usual} < {*every} and len(usual) < len(every) / 2
-    assert len(atlas_command.chosen("hung-wr", None, every=False)) == len(programs.PROGRAMS) - 1
+    hung = atlas_command.chosen("hung-wr", None, every=False, card=card)
+    assert len(hung) == len(programs.PROGRAMS) - 1
 
 
 def test_rows_are_objects(
@@ -125,7 +132,7 @@ def test_rows_are_objects(
     monkeypatch.setattr(atlas_command, "run", lambda *_: rows)
     options = argparse.Namespace(
         list=False, only=None, programs=None, times=1, log=None, quiet=True, json=True,
-        all=False, pairs=2,
+        all=False, pairs=2, card=CARD,
     )  # fmt: skip
     assert atlas_command.main(options) == 1
     assert json.loads(capsys.readouterr().out)["outcome"] == "hung"
