@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from struct import pack, unpack
 from typing import Final
 
@@ -46,7 +47,7 @@ def image_of(config: HcaConfig) -> bytes:
     """Return the image of an adapter's firmware: header, boot loader, addresses, info."""
     head = FLASH_IMAGE.size
     loader = bytearray(FLASH_LOADER.pack(loader_words=LOADER_WORDS)) + bytes(4 * LOADER_WORDS + 4)
-    loader += pack(">I", crc16(loader))
+    loader += pack(">I", crc16(bytes(loader)))
     first = head + len(loader)
     sections = _sections(
         first, [(FlashSection.GUIDS, _guids(config)), (FlashSection.INFO, _info(config))]
@@ -76,7 +77,8 @@ def _sections(start: int, contents: Sequence[tuple[FlashSection, bytes]]) -> lis
         raw = FLASH_SECTION.pack(
             section=section, words=len(data) // 4, following=LAST_SECTION if last else start
         )
-        found.append(bytes(raw + data + pack(">I", crc16(raw + data))))
+        content = bytes(raw + data)
+        found.append(content + pack(">I", crc16(content)))
     return found
 
 
@@ -113,7 +115,8 @@ def _entry(tag: FlashInfo, data: bytes) -> bytes:
     return pack(">I", tag << _TAG_SHIFT | len(data)) + data
 
 
-def crc16(data: bytes | bytearray) -> int:
+@lru_cache(maxsize=8)
+def crc16(data: bytes) -> int:
     """Return the CRC of whole words as the flash has it (mstflint `mft_utils/crc16.cpp`)."""
     crc = 0xFFFF
     for word in (*_words(data), None):
@@ -121,7 +124,7 @@ def crc16(data: bytes | bytearray) -> int:
     return crc ^ 0xFFFF
 
 
-def _words(data: bytes | bytearray) -> Iterable[int]:
+def _words(data: bytes) -> Iterable[int]:
     return unpack(f">{len(data) // 4}I", data)
 
 
