@@ -108,7 +108,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="only these (default: all)")
     parser.add_argument(
-        "-n", dest="workers", type=int, default=2, help="processes side by side (default: 2)"
+        "-n", dest="workers", type=int, default=4, help="processes side by side (default: 4)"
     )
     parser.add_argument(
         "--by",
