@@ -1,8 +1,9 @@
 # Every target sets up what it needs; a second run starts from the caches.
 PYTHON ?= python3
 BIN := .venv/bin
-# Tests run side by side; those with guests wait much. VM_WORKERS=0 runs these one after the other.
-WORKERS ?= 2
+# Tests run side by side, more of them than there are processors: without guests they wait for two
+# thirds of their time. VM_WORKERS=0 runs those with guests one after the other.
+WORKERS ?= 4
 VM_WORKERS ?= 2
 SERVER ?= server,addr=192.168.69.127,port=9999
 CLIENT ?= client,addr=192.168.69.127,port=9999,count=100,validate

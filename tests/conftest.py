@@ -91,7 +91,8 @@ def _keep(config: pytest.Config, items: list[pytest.Item], kept: list[pytest.Ite
 def part_of(item: pytest.Item) -> str:
     """The part to which this test belongs: `brief`, `rest`, `worlds` or `long`.
 
-    `--brief` and `--rest` both run `worlds`, the one for a time, the other all; none `long`.
+    `--brief` and `--rest` both run `worlds`, the one for a time, the other all; none `long`. Tests
+    that draw examples are `worlds`, too: the one has a few, always the same, the other new ones.
     The mark nearest to the test counts. `brief("ID", ...)` means these parameters of it only.
     """
     if item.get_closest_marker("long"):
@@ -104,6 +105,8 @@ def part_of(item: pytest.Item) -> str:
         if mark.name == "brief":
             parameters = item.name.partition("[")[2].removesuffix("]")
             return "brief" if not mark.args or parameters in mark.args else "rest"
+    if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
+        return "worlds"
     return "rest" if item.nodeid.startswith(_GUESTS) else "brief"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 import sys
 import time
 from collections.abc import Callable
@@ -46,9 +45,9 @@ class TimedHost(FakeHost):
         super().__init__(name, size=size)
 
     def give_memory(self, base: int, size: int) -> None:
-        """Add zeroed memory, whose pages cost nothing until they are used."""
+        """Add zeroed memory."""
         self._mapped[base] = size
-        self._memory.add(base, memoryview(mmap.mmap(-1, size)))
+        super().give_memory(base, size)
 
     def unmap(self, base: int) -> None:
         """Take the memory at `base` away; unknown ones are ignored."""

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import inf
+from mmap import mmap
 from struct import Struct
 from typing import Final
 
@@ -81,10 +82,10 @@ class FakeHost:
         """Add what the guest starts with."""
         self.map(base, size)
 
-    def map(self, base: int, size: int) -> bytearray:
+    def map(self, base: int, size: int) -> memoryview:
         """Add zeroed memory."""
-        memory = bytearray(size)
-        self._memory.add(base, memoryview(memory))
+        memory = memoryview(mmap(-1, size))  # the kernel zeroes only the pages that are used
+        self._memory.add(base, memory)
         return memory
 
     def unmap(self, base: int) -> None:

@@ -223,7 +223,7 @@ def test_address_nobody_has(ends: tuple[End, End]) -> None:
     assert expect(client, EventType.ADDR_ERROR).status < 0
 
 
-@pytest.mark.brief("RoCE v2")
+@pytest.mark.full
 def test_a_host_without_connection_manager(ends: tuple[End, End]) -> None:
     """It answers ARP but no REQ: after the repetitions, UNREACHABLE."""
     client = resolved(ends[1])

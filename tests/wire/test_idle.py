@@ -15,7 +15,7 @@ from bluebridge.host_tools.vfio_user.client import Client
 from tests.models.players import connected, driven, fill
 from tests.models.server import ServerProcess, devices, serving
 
-IDLE_SECONDS = 1.0
+IDLE_SECONDS = 0.5
 QUIET_SECONDS = 0.3
 """Longer than what was noted last waits to be written (`device.server.process.FLUSH_SECONDS`)."""
 

@@ -10,6 +10,7 @@ import pytest
 
 from bluebridge.device.layout.net.roce import GRH
 from bluebridge.guest.drivers.hca.context import Context
+from bluebridge.guest.protocols.krping import sides as krping_sides
 from bluebridge.guest.protocols.krping.control import KrpingCommands
 from bluebridge.host_tools.analyzer import log_command as cli
 from bluebridge.host_tools.vfio_user.bus import SocketBus
@@ -107,8 +108,9 @@ def test_nobody_listens(sides: tuple[Side, Side]) -> None:
     assert "krping: cma event 8, error 8" in sides[1].text
 
 
-def test_unreachable_address(sides: tuple[Side, Side]) -> None:
+def test_unreachable_address(sides: tuple[Side, Side], monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody answers ARP."""
+    monkeypatch.setattr(krping_sides, "RESOLVE_SECONDS", 0.5)
     result = start(sides[1], "client,addr=192.168.69.200,port=9999,count=1").result()
     assert not result.ok
     assert result.error.startswith("nobody answers at 192.168.69.200")

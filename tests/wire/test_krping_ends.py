@@ -6,6 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from bluebridge.guest.protocols.krping import sides as krping_sides
 from tests.models.server import ROOT, ServerProcess
 from tests.models.until import until
 from tests.models.verbs.krping_contract import CLIENT_IP, SERVER_IP, Run, Side, both, start
@@ -65,8 +68,11 @@ def test_cancelling_a_finite_run_is_a_failure(sides: tuple[Side, Side]) -> None:
     assert f"krping: failed: {asked.error}" in sides[1].text
 
 
-def test_cancelling_finite_runs_before_the_first_iteration(sides: tuple[Side, Side]) -> None:
+def test_cancelling_finite_runs_before_the_first_iteration(
+    sides: tuple[Side, Side], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A server nobody came to; a client that has not been answered."""
+    monkeypatch.setattr(krping_sides, "RESOLVE_SECONDS", 0.5)
     server = start(sides[0], f"server,{ADDRESS},count=3")
     server.running[0].cancel()
     result = server.result()

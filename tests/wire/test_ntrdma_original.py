@@ -14,7 +14,9 @@ from tests.models.ntrdma_original.port import Original
 from tests.wire import ntrdma_pair
 
 
-@pytest.fixture(scope="module", params=["intel-gen4", "intel-gen1"])
+@pytest.fixture(
+    scope="module", params=["intel-gen4", pytest.param("intel-gen1", marks=pytest.mark.full)]
+)
 def folder(
     tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[Path]:
@@ -24,7 +26,11 @@ def folder(
         yield path
 
 
-@pytest.mark.parametrize("dma", [True, False], ids=["ntb+dma", "ntb+cpu"], scope="class")
+@pytest.mark.parametrize(
+    "dma",
+    [pytest.param(True, id="ntb+dma"), pytest.param(False, id="ntb+cpu", marks=pytest.mark.full)],
+    scope="class",
+)
 class TestOriginal(OriginalContract):
     """By DMA engine and by processor, which both sides use alike."""
 

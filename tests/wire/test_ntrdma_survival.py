@@ -45,11 +45,12 @@ def resident(pid: int) -> int:
     return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS:"))
 
 
-def test_the_peer_ends_in_each_state(server: ServerProcess, both: Lives) -> None:
+@pytest.mark.parametrize("turn", [0, pytest.param(1, marks=pytest.mark.full)])
+def test_the_peer_ends_in_each_state(server: ServerProcess, both: Lives, turn: int) -> None:
     """After each end the next peer is found, and what it writes and reads is right."""
     both.run([])
     before = both.holdings(), server.open_files(), resident(server.pid)
-    ends = [f"{int(state)}:{how}" for how in ("stop", "close") for state in PortState]
+    ends = [f"{int(state)}:{('stop', 'close')[(state + turn) % 2]}" for state in PortState]
     both.run(ends)
     after = both.holdings()
     for what in ("files", "threads"):

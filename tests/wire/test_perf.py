@@ -47,7 +47,7 @@ def quick_switches() -> Iterator[None]:
             [PostedBy.FALLBACK, PostedBy.FALLBACK, PostedBy.DOORBELL, PostedBy.DOORBELL],
         ),
         (BlueFlameUse(old_size_rule=True), [PostedBy.BLUEFLAME, *[PostedBy.DOORBELL] * 3]),
-        (None, [PostedBy.DOORBELL] * 4),
+        pytest.param(None, [PostedBy.DOORBELL] * 4, marks=pytest.mark.full),
     ],
 )
 def test_each_payload_goes_the_way_it_should(

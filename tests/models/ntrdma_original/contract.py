@@ -208,7 +208,7 @@ class OriginalContract:
         ends.ours.wait_state(QpState.ERR)
         assert bytes(ends.view) == PATTERN[::-1]
 
-    @pytest.mark.brief("intel-gen1-ntb+dma", "running")
+    @pytest.mark.brief("running")
     def test_it_parts_and_comes_back_with_running_rings(self, ends: Ends) -> None:
         """Its indices go on where they stood; ours begin anew, as it is told."""
         for turn in range(5):

@@ -142,6 +142,7 @@ class KrpingContract:
         assert len(served.stats_line.split()) == 9
 
     @pytest.mark.usefixtures("short_turns")
+    @pytest.mark.brief("wlat,size=8", "rlat,poll,size=64", "bw,duplex,size=10000,tx-depth=4")
     @pytest.mark.parametrize(
         "options",
         [

@@ -185,7 +185,7 @@ def _step(port: ScriptedPort, action: str, size: int) -> None:
         port.idle()
 
 
-@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(left, st.lists(st.booleans(), max_size=1), st.sampled_from([0.0, 0.05]), steps)
 @example("nothing", [True], 5.0, [("up", 1 << 20), ("guest", 0), ("down", 1 << 20), ("told", 0)])
 def test_whatever_the_port_does_no_operation_gets_lost(

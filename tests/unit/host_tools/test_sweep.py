@@ -193,6 +193,7 @@ def test_the_table_has_the_study_s_columns_first() -> None:
     assert all(len(line.split()) == 8 for line in body if line)
 
 
+@pytest.mark.full
 def test_pictures_show_wall_and_modelled_apart(tmp_path: Path) -> None:
     plot.save_picture(SMALL, ROWS, tmp_path / "x.png")
     assert (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")

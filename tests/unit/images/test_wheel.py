@@ -143,6 +143,7 @@ def test_a_copy_gives_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
     assert _names(_build(copied(tmp_path / "copy"), tmp_path / "out")) == _names(wheel)
 
 
+@pytest.mark.full
 def test_a_project_may_have_folders_of_the_same_names(installed: Path, tmp_path: Path) -> None:
     """Its tests run with our plugin, found by its entry point, in a plain `python -m pytest`."""
     project = tmp_path / "project"

@@ -87,7 +87,7 @@ def test_what_is_short_enough_moves_at_once(length: int) -> None:
     assert pair.same(length)
 
 
-@pytest.mark.brief("8")
+@pytest.mark.full
 @pytest.mark.parametrize("opcode", [Op.RDMA_WRITE, Op.RDMA_READ])
 def test_others_have_their_turn_while_256_mib_move(opcode: Op) -> None:
     length = 256 << 20

@@ -68,6 +68,7 @@ def test_nothing_is_loaded_from_outside(site: Path) -> None:
     assert [name for name, lines in found.items() if lines] == []
 
 
+@pytest.mark.full
 def test_the_reference_has_what_programs_use(tmp_path: Path) -> None:
     """The pages have the interfaces that the Makefile asks for, with their texts."""
     makefile = (HOME / "Makefile").read_text().replace("\\\n", " ")

@@ -20,6 +20,8 @@ from tests.unit.web.browser import Browser
 SECRET = "the-secret"
 POSTS = 200
 """Rounds of three posts in a log: 67 events."""
+TURN_SECONDS = 0.01
+"""The seconds in which a server sees that it has to end; the library's own are half a one."""
 
 
 def written(folder: Path, rounds: int = POSTS) -> Sender:
@@ -89,7 +91,7 @@ def shown(chromium: Browser, folder: Path, control: Path | None = None) -> Itera
 def serving(site: bottle.Bottle) -> Iterator[str]:
     """A site that is served; its address with the secret."""
     server = serve(site, SECRET, 0)
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(TURN_SECONDS,))
     thread.start()
     try:
         yield f"http://127.0.0.1:{server.server_port}/{SECRET}/"

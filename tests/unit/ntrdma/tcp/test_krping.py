@@ -10,6 +10,7 @@ import pytest
 
 from bluebridge.device.layout.ntrdma import commands
 from bluebridge.guest.ntrdma.connections import CommandTransport
+from bluebridge.guest.protocols.krping import sides as krping_sides
 from tests.models.verbs.krping_contract import (
     CLIENT_IP,
     SERVER_IP,
@@ -40,13 +41,14 @@ class TestNtrdma(KrpingContract):
         client.host.close()
         server.host.close()
 
-    def test_nobody_is_there(self, sides: Sides) -> None:
+    def test_nobody_is_there(self, sides: Sides, monkeypatch: pytest.MonkeyPatch) -> None:
         """An address that the peer has not."""
+        monkeypatch.setattr(krping_sides, "RESOLVE_SECONDS", 0.5)
         result = start(sides[1], "client,addr=192.168.69.99,port=9999,count=1").result()
         assert not result.ok
 
 
-def test_ipv6_addresses() -> None:
+def test_ipv6_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Found by the extension of RESOLVE; messages go both ways between them."""
     a, b = joined()
     served, asked = side_on(a, SERVER_IP6), side_on(b, CLIENT_IP6)
@@ -54,6 +56,7 @@ def test_ipv6_addresses() -> None:
     run = start(served, f"server,{address}")
     found = start(asked, f"client,{address}").result()
     assert found.validated == run.result().validated == 20, (found.error, run.result().error)
+    monkeypatch.setattr(krping_sides, "RESOLVE_SECONDS", 0.5)
     assert not start(asked, "client,addr6=fd00:69::99,port=9999,count=1").result().ok
     for side in (asked, served):
         side.host.close()

@@ -24,14 +24,21 @@ def joined() -> tuple[NtrdmaDevice, NtrdmaDevice]:
     return a, b
 
 
-class TestNtrdma(VerbsContract):
-    """Two devices in one process."""
+@pytest.fixture(scope="module")
+def devices() -> Iterator[Devices]:
+    """Both ends, by the interface."""
+    a, b = joined()
+    first: Device = a
+    yield first, b
+    b.close()
+    a.close()
 
-    @pytest.fixture
-    def devices(self) -> Iterator[Devices]:
-        """Both ends, by the interface."""
+
+class TestNtrdma(VerbsContract):
+    """Two devices in one process, which the tests share."""
+
+    def test_closing_twice(self, devices: Devices) -> None:
+        """With devices of its own."""
         a, b = joined()
-        first: Device = a
-        yield first, b
+        super().test_closing_twice((a, b))
         b.close()
-        a.close()
