@@ -23,7 +23,6 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
         yield up
 
 
-@pytest.mark.brief
 def test_a_program_of_the_table_passes(session: Session) -> None:
     found = next(program for _, program in everything() if program.name == "ibv_rc_pingpong -e")
     entry = Run(session, found).entry()

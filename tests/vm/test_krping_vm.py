@@ -63,7 +63,6 @@ def test_endless_until_ctrl_c(tool: Callable[..., Tool], tmp_path: Path) -> None
     bluebridge.assert_nothing_left()
 
 
-@pytest.mark.brief("count=10,validate,mem_mode=reg,read_inv,size=8192")
 @pytest.mark.parametrize(
     "options",
     [

@@ -30,9 +30,10 @@ def test_a_kernel_from_a_file_runs_with_files_over_the_root(
     bluebridge: Commands, kernel: tuple[str, str], tmp_path: Path
 ) -> None:
     image, modules = kernel
-    (tmp_path / "etc").mkdir()
-    (tmp_path / "etc/mine").write_text("laid over\n")
-    words = ("--kernel", image, "--modules", modules, "--overlay", str(tmp_path))
+    over = tmp_path / "over"  # the same each time, so that its snapshot serves again
+    (over / "etc").mkdir(parents=True)
+    (over / "etc/mine").write_text("laid over\n")
+    words = ("--kernel", image, "--modules", modules, "--overlay", str(over))
     bluebridge.good("up", *words, "--card", "connectx3,connectx5", "--driver", "kernel", "--quiet")
     assert bluebridge.good("run", "b", "ls /sys/class/infiniband") == "mlx5_0\n"
     script = "cat /etc/mine; grep -c earlyprintk /proc/cmdline; ls /sys/class/infiniband"
