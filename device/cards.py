@@ -39,8 +39,7 @@ CONNECTX5: Final = Card(
     lacks={
         "pro": "has RoCE v2 without that",
         "large_cqes": "has entries of 64 bytes anyway",
-        "blueflame": "has BlueFlame registers that are off so far",
-        "blueflame_size": "has BlueFlame registers that are off so far",
+        "blueflame_size": "has BlueFlame registers of 512 bytes",
     },
     alone={"ports": "has one port", "link": "speaks Ethernet"},
 )

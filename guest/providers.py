@@ -10,15 +10,15 @@ from collections.abc import Callable
 
 from bluebridge.device.layout.pci import CONNECTX5_IDS, HCA_IDS
 from bluebridge.guest.bus.interface import Bus
+from bluebridge.guest.drivers.common.blueflame import USES, use_of
 from bluebridge.guest.drivers.common.vectors import DEFAULT_VECTORS
-from bluebridge.guest.drivers.hca.posting.blueflame import USES, use_of
 from bluebridge.guest.errors import DeviceError
 from bluebridge.guest.ntrdma.back_ends import BACK_END, HELP
 from bluebridge.guest.verbs import Device, DeviceLost
 
 GONE = 0xFFFF, 0xFFFF
 BLUEFLAME_USES = USES
-"""The words for `open_device`'s `blueflame`: how a ConnectX-3 sends through BlueFlame."""
+"""The words for `open_device`'s `blueflame`: how an adapter sends through BlueFlame."""
 HCA, NTRDMA = "hca", "ntrdma"
 PROVIDERS = (HCA, NTRDMA)
 """The words for `--provider` of programs."""
@@ -28,18 +28,19 @@ def open_device(bus: Bus, *, vectors: int = DEFAULT_VECTORS, blueflame: str = "o
     """Take the function behind `bus` over and bring it up.
 
     `vectors` bounds the completion channels to one less; `blueflame` is one of `BLUEFLAME_USES`,
-    of which a ConnectX-5 has "off" only. Raises `DeviceError` when no provider fits, `VerbsError`,
-    `ValueError` for another word.
+    of which a ConnectX-5 does not have "wrong-page". Raises `DeviceError` when no provider fits,
+    `VerbsError`, `ValueError` for another word.
     """
     identity = bus.load_config(0, 2), bus.load_config(2, 2)
     if identity == GONE:
         raise DeviceLost("the device is gone (reads return all ones)")
     if identity in CONNECTX5_IDS:
-        if use_of(blueflame) is not None:
-            raise DeviceError("the driver of a ConnectX-5 does not use BlueFlame: leave it off")
+        use = use_of(blueflame)
+        if use is not None and use.wrong_page:
+            raise DeviceError("a ConnectX-5 has no page that all share: choose on, off or old-size")
         from bluebridge.guest.drivers.mlx5.context import open_mlx5
 
-        return open_mlx5(bus, vectors=vectors)
+        return open_mlx5(bus, vectors=vectors, blueflame=use)
     if identity not in HCA_IDS:
         raise DeviceError(f"{identity[0]:04x}:{identity[1]:04x} has no driver with verbs here")
     from bluebridge.guest.drivers.hca.context import open_hca  # late: start-up is slow

@@ -212,6 +212,7 @@ class Adapter:
             base=sends.base,
             log_size=sends.log_size,
             shift=sends.shift,
+            page=get(context, "uar"),
             what=What.UD_WQE if qp.role is Role.UD else What.SQ_WQE,
             faults=self.faults,
         )

@@ -58,7 +58,7 @@ _HASHED: Final = {
 
 
 class HcaPair(QueuePair):
-    """A queue pair of one HCA; `context` is the QPC as merged so far, `uar` its doorbell page."""
+    """A queue pair of one HCA; `context` is the QPC as merged so far."""
 
     def __init__(
         self,
@@ -96,7 +96,6 @@ class HcaPair(QueuePair):
         """Set the attributes from the context, after each transition."""
         get, context = QPC.get, self.context
         self.pd = get(context, "pd")
-        self.uar = get(context, "uar")
         self.remote_qpn = get(context, "remote_qpn")
         self.mtu = MTU_BYTES.get(get(context, "mtu"), DEFAULT_MTU)
         self.max_message = 1 << (get(context, "msg_max") or DEFAULT_LOG_MESSAGE)

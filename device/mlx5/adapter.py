@@ -46,16 +46,16 @@ class Adapter:
         """Which revision of commands software chose (SET_ISSI)."""
         self.driver = ""
         """The version that a driver gave itself (SET_DRIVER_VERSION)."""
-        self.capabilities = Capabilities()
+        self.capabilities = Capabilities(blueflame=config.blueflame)
         self.pages = PageLists(bus)
         self.users = UserContexts(self.pages.users)
         self.faults = ArmedFaults(bus, FaultyEntries())
         self.eqs = EventQueues(bus, self.pages, MSIX_VECTORS, self.faults)
-        self.doorbells = Doorbells(self.eqs)
+        self.doorbells = Doorbells(bus, self.eqs, blueflame=config.blueflame)
         self.objects = Objects(bus, fabric, config, self.pages, self.eqs, self.faults)
         self.faults.role_of = self.role_of
         self.doorbells.arm = self.objects.cqs.doorbell
-        self.doorbells.ring = self.objects.doorbell
+        self.doorbells.find = self.objects.ring_of
         self.given_pages: set[int] = set()
         """Addresses of pages that a driver lent (MANAGE_PAGES)."""
         self.ports: tuple[Port, ...] = (self.objects.port,)

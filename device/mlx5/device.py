@@ -44,6 +44,8 @@ class Hca:
 
     def bar_read(self, bar: int, offset: int, length: int) -> bytes:
         """Return bytes of the initialization segment; all else reads as zero."""
+        if bar == BAR0 and offset >= UAR_AREA:
+            self.adapter.doorbells.read(offset)
         if bar == BAR0 and offset + length <= SEGMENT_SIZE:
             return self.segment.read(offset, length)
         return bytes(length)

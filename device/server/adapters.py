@@ -57,7 +57,9 @@ CONNECTX3_BARS: Final = (
     Bar(0, bar0.BAR0_SIZE),
     Bar(2, uar.BAR2_SIZE, prefetchable=True, lines=uar.UAR_AREA_SIZE),
 )
-CONNECTX5_BARS: Final = (Bar(0, init_segment.BAR0_SIZE, prefetchable=True),)
+CONNECTX5_BARS: Final = (
+    Bar(0, init_segment.BAR0_SIZE, prefetchable=True, lines=init_segment.UAR_AREA),
+)
 
 
 class Adapter(Model, Protocol):
@@ -151,7 +153,7 @@ def _make5(
     bus: HostBus,
     fabrics: Sequence[Fabric],
 ) -> Adapter:
-    return mlx5.Hca(bus, fabrics, Config(spec.name, spec.mac, network))
+    return mlx5.Hca(bus, fabrics, Config(spec.name, spec.mac, network, features.blueflame))
 
 
 def _tables5(adapter: Adapter, endpoint: Endpoint) -> Tables:

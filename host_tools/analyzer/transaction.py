@@ -154,7 +154,12 @@ class Transaction:
         return MAX_READ if self.tlp is Tlp.MEMORY_READ else MAX_PAYLOAD
 
     def extend(self, store: Transaction) -> None:
-        """Append a store into the same line to this transaction."""
+        """Append a store into the same line to this transaction.
+
+        The first bytes of an entry may have looked like a doorbell until now.
+        """
+        if self.role is Role.DOORBELL:
+            self.role = Role.BLUEFLAME
         self.data = bytes(self.data) + store.data
         self.length += store.length
         self.last = store.number

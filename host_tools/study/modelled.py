@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bluebridge.device.buslog.reader import Filter, LogReader
-from bluebridge.device.layout.mlx4.uar import BLUEFLAME_LINE
+from bluebridge.device.layout.blueflame import LINE
 from bluebridge.host_tools.analyzer.analysis import Transfer
 from bluebridge.host_tools.analyzer.analysis.assembly import assembled
 from bluebridge.host_tools.analyzer.model import Model
@@ -98,7 +98,7 @@ def entry_bytes(payload: int) -> int:
     """Return the length in bytes of an inline RDMA WRITE's entry, a multiple of 16."""
     place = _CONTROL + _REMOTE
     while payload > 0:
-        piece = min(payload, BLUEFLAME_LINE - place % BLUEFLAME_LINE - _HEAD)
+        piece = min(payload, LINE - place % LINE - _HEAD)
         place += _HEAD + piece
         payload -= piece
     return -(-place // _UNIT) * _UNIT
@@ -106,7 +106,7 @@ def entry_bytes(payload: int) -> int:
 
 def lines(payload: int) -> int:
     """Return the number of lines of 64 bytes that the entry of an inline RDMA WRITE takes."""
-    return -(-entry_bytes(payload) // BLUEFLAME_LINE)
+    return -(-entry_bytes(payload) // LINE)
 
 
 def blueflame_end(buffer: int, inline: int) -> int:
@@ -118,7 +118,7 @@ def thresholds(request: SweepRequest) -> list[Threshold]:
     """Return all steps within the sweep's range, in ascending order."""
     end = blueflame_end(request.buffer, request.inline)
     found = [
-        Threshold(each, f"{lines(each) * BLUEFLAME_LINE} B")
+        Threshold(each, f"{lines(each) * LINE} B")
         for each in range(1, end)
         if lines(each) != lines(each + 1)
     ]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import pytest
 
 from bluebridge.device.server.options import ServerOptions
+from bluebridge.host_tools.analyzer.analysis import PostedBy, Role, Transfer, transfers
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine.vm import Vm
 from bluebridge.host_tools.programs.perftest import CM_LISTENING, VERBS_PORT, listening
@@ -16,6 +18,7 @@ from tests.vm.network import address, complaints
 
 pytestmark = pytest.mark.timeout(3 * BOOT_SECONDS)
 LIMIT = 90
+COUNT = 20
 DEVICES = {"connectx5": "mlx5_0", "connectx3": "mlx4_0"}
 V1, V2 = 2, 3
 """Places of the GIDs of an IPv4 address."""
@@ -23,8 +26,8 @@ V1, V2 = 2, 3
 
 @pytest.fixture
 def pair(lab: Lab) -> Iterator[Pair]:
-    """Two ConnectX-5 under mlx5_ib; the kernel's messages are read."""
-    options = ServerOptions(card="connectx5")
+    """Two ConnectX-5 with BlueFlame under mlx5_ib; the kernel's messages are read."""
+    options = ServerOptions(card="connectx5", blueflame="on")
     with lab.pair(vfio=False, kernel=True, options=options) as pair:
         for machine in pair.machines:
             assert not [line for line in complaints(machine) if "mlx5" in line]
@@ -53,6 +56,15 @@ def device(machine: Vm) -> str:
     return machine.run("ls /sys/class/infiniband").text.strip()
 
 
+def stored(pair: Pair, size: int) -> list[Transfer]:
+    """The messages of both sides with so many bytes of data in their entries."""
+    deadline = time.monotonic() + 10
+    while True:  # the server writes its log out every 50 ms
+        found = [each for each in transfers(pair.logs) if each.inline == each.length == size]
+        if len(found) >= 2 * COUNT or time.monotonic() > deadline:
+            return found
+
+
 def rping(server: Vm, client: Vm) -> None:
     """Ten pings by the connection manager, their bytes compared."""
     serving = server.agent.start(f"rping -s -a {address(server)} -C 10 -V", LIMIT)
@@ -70,6 +82,13 @@ def test_rdma_of_two_connectx5(pair: Pair) -> None:
         assert word in told
     rping(a, b)
     both(a, b, f"ib_write_bw -x {V2} -s 65536 -n 20")
+    for words, size in (("ib_write_lat", 28), ("ib_send_lat", 44)):
+        both(a, b, f"{words} -x {V2} -s {size} -n {COUNT}")
+        posts = stored(pair, size)
+        assert [each.notes for each in posts] == [[]] * 2 * COUNT
+        assert {(each.posted_by, each.count(Role.WQE)) for each in posts} == {
+            (PostedBy.BLUEFLAME, 0)
+        }
     for machine in (a, b):
         assert not complaints(machine)
 

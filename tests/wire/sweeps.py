@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bluebridge.device.buslog.reader import Event, LogReader
 from bluebridge.device.buslog.writer import FileLog
-from bluebridge.guest.drivers.hca.posting.blueflame import BlueFlameUse
+from bluebridge.guest.drivers.common.blueflame import BlueFlameUse
 from bluebridge.guest.verbs import SendWr, WcStatus, WrOpcode
 from tests.models.players import Player, driven
 from tests.models.server import devices

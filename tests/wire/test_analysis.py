@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from bluebridge.device.buslog.reader import LogReader
+from bluebridge.guest.drivers.common.blueflame import BlueFlameUse
 from bluebridge.guest.drivers.hca.context import Context
-from bluebridge.guest.drivers.hca.posting.blueflame import BlueFlameUse
 from bluebridge.guest.verbs import SendWr, WcStatus, WrOpcode
 from bluebridge.host_tools.analyzer import log_command as cli
 from bluebridge.host_tools.analyzer.analysis import PostedBy, Role, Transfer, transfers

@@ -10,19 +10,14 @@ from pathlib import Path
 import pytest
 
 from bluebridge.device.buslog.reader import Event, LogReader
+from bluebridge.device.layout.blueflame import LINE
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.events import Fact
-from bluebridge.device.layout.mlx4.uar import (
-    BLUEFLAME_LINE,
-    PAGE_SIZE,
-    RESERVED_UARS,
-    SEND_DOORBELL,
-    UAR_AREA_SIZE,
-)
+from bluebridge.device.layout.mlx4.uar import PAGE_SIZE, RESERVED_UARS, SEND_DOORBELL, UAR_AREA_SIZE
 from bluebridge.device.pyvfio_user.constants import VfioUserCommand
+from bluebridge.guest.drivers.common.blueflame import BlueFlameUse
 from bluebridge.guest.drivers.common.health import HcaError
 from bluebridge.guest.drivers.hca.context import open_hca
-from bluebridge.guest.drivers.hca.posting.blueflame import BlueFlameUse
 from bluebridge.guest.verbs import SendWr, WcStatus, WrOpcode
 from bluebridge.host_tools.vfio_user.bus import SocketBus
 from bluebridge.host_tools.vfio_user.connection import NO_REPLY
@@ -93,7 +88,7 @@ class LineBus(SocketBus):
             return
         body = struct.pack("<QII", offset, bar, 8) + value.to_bytes(8, "big")
         self._waiting += self.client.pack(VfioUserCommand.REGION_WRITE, body, flags=NO_REPLY)
-        if (offset + 8) % BLUEFLAME_LINE == 0:
+        if (offset + 8) % LINE == 0:
             self.client.send(self._waiting)
             self._waiting = b""
 

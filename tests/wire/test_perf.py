@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bluebridge.guest.connections import open_connections
-from bluebridge.guest.drivers.hca.posting.blueflame import BlueFlameUse
+from bluebridge.guest.drivers.common.blueflame import BlueFlameUse
 from bluebridge.guest.link import CLIENT, SECONDS, SERVER
 from bluebridge.guest.perf.sides import PORT, TESTS, WRITE_LAT, Measured, ask, part, serve
 from bluebridge.guest.verbs import AccessFlags, Device

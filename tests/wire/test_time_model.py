@@ -11,7 +11,7 @@ import pytest
 
 from bluebridge.device.buslog.reader import Event
 from bluebridge.device.layout.buslog import Kind, What
-from bluebridge.guest.drivers.hca.posting.blueflame import BlueFlameUse
+from bluebridge.guest.drivers.common.blueflame import BlueFlameUse
 from bluebridge.guest.verbs import WrOpcode
 from bluebridge.host_tools.analyzer.analysis import PostedBy, transfers
 from bluebridge.host_tools.analyzer.model import load

@@ -57,7 +57,6 @@ UAR = RegisterBlock(
 
 LOG_BLUEFLAME_REGISTER: Final = 9
 BLUEFLAME_BUFFER = 1 << (LOG_BLUEFLAME_REGISTER - 1)  # software alternates between two halves
-BLUEFLAME_LINE: Final = 64  # entries are stored in whole lines
 
 BLUEFLAME = RegisterBlock(
     "BLUEFLAME",

@@ -101,6 +101,8 @@ CQ_DOORBELL: Final = 0x20
 EQ_ARM: Final = 0x40
 EQ_UPDATE: Final = 0x48
 LOG_BLUEFLAME_REGISTER: Final = 9
+BLUEFLAME_BUFFER: Final = 1 << (LOG_BLUEFLAME_REGISTER - 1)
+"""Bytes of either half of a register for sends."""
 SEND_DOORBELL: Final = 0x800
 """Offset of the first register for sends; each has two halves, used in turn."""
 

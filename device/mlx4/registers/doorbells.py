@@ -18,7 +18,6 @@ from bluebridge.device.layout.mlx4.uar import (
     UAR_AREA_SIZE,
 )
 from bluebridge.device.mlx4.pairs import HcaPair
-from bluebridge.device.mlx4.registers.blueflame import BlueFlame
 from bluebridge.device.mlx4.rings.completion_queues import CompletionQueues
 from bluebridge.device.mlx4.rings.event_queues import EventQueues
 from bluebridge.device.mlx4.rings.send_queue import SendRing
@@ -26,6 +25,7 @@ from bluebridge.device.mlx4.settings.config import Features
 from bluebridge.device.mlx4.settings.parameters import Parameters
 from bluebridge.device.pci.bus import HostBus
 from bluebridge.device.queue_pairs import QueuePairs
+from bluebridge.device.rings.blueflame import BlueFlame, StoredRing
 
 PAGE_SHIFT: Final = PAGE_SIZE.bit_length() - 1
 EQ_DOORBELL_END: Final = EQ_DOORBELL + 4 * 8
@@ -49,7 +49,9 @@ class UserAccessRegion:
         self._cqs = cqs
         self._eqs = eqs
         self._latched: dict[int, int] = {}
-        self._blueflame = BlueFlame(bus, features, qps)
+        self._blueflame = BlueFlame(
+            bus, self._ring_of, size=features.blueflame_register, base=UAR_AREA_SIZE
+        )
 
     def reset(self) -> None:
         """Forget halves of doorbells and incomplete BlueFlame entries."""
@@ -73,13 +75,17 @@ class UserAccessRegion:
             qpn = value >> 8
             if self._blueflame.open:
                 self._blueflame.fence(page, "a doorbell", qpn)
-            qp = self._qps.get(qpn)
-            if isinstance(qp, HcaPair) and isinstance(qp.sq, SendRing) and qp.uar == page:
-                qp.sq.ring()
+            queue = self._ring_of(qpn)
+            if queue is not None and queue.page == page:
+                queue.ring()
         elif CQ_DOORBELL <= register < CQ_DOORBELL + 8:
             self._cq(page, register, value, len(data))
         elif EQ_DOORBELL <= register < EQ_DOORBELL_END and not register & 7 and len(data) == 4:
             self._eqs.doorbell(page * 4 + (register - EQ_DOORBELL) // 8, value)
+
+    def _ring_of(self, qpn: int) -> StoredRing | None:
+        qp = self._qps.get(qpn)
+        return qp.sq if isinstance(qp, HcaPair) and isinstance(qp.sq, SendRing) else None
 
     def read(self, offset: int) -> None:
         """Handle a read of BAR2, which returns nothing and only pushes stores out before it."""

@@ -7,6 +7,7 @@ from struct import Struct
 from typing import Final
 
 from bluebridge.device.armed_faults import ArmedFaults
+from bluebridge.device.layout.blueflame import INDEX_MASK, INDEX_SHIFT
 from bluebridge.device.layout.buslog import What
 from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.mlx4.wqe import DS_MASK
@@ -15,9 +16,9 @@ from bluebridge.device.pci.bus import DmaError, HostBus
 from bluebridge.device.rdma.pairs.costs import COST_LIMIT
 from bluebridge.device.rdma.pairs.engines import SendEngine
 from bluebridge.device.rdma.pairs.queue_pair import QueuePair
-from bluebridge.device.rdma.pairs.queues import SendQueue
 from bluebridge.device.rdma.vocabulary import CompletionStatus, PairState
 from bluebridge.device.rdma.work import WorkError
+from bluebridge.device.rings.blueflame import StoredRing
 from bluebridge.device.rings.queue_buffer import QueueBuffer
 
 BUDGET: Final = 64
@@ -36,12 +37,11 @@ class Walk(Enum):
     DEAF = "never: a fault by name"
 
 
-class SendRing(SendQueue):
+class SendRing(StoredRing):
     """The send queue of one queue pair; `index` counts slots since RESET and never wraps.
 
     `reader` reads its entries for the `engine` of its queue pair, the `owner`. `base` is the byte
-    offset of the ring in `buffer`, `shift` the logarithm of its stride, `what` how the log calls
-    its entries. `rung`: a doorbell rang.
+    offset of the ring in `buffer`, `shift` the logarithm of its stride. `rung`: a doorbell rang.
     """
 
     def __init__(
@@ -55,6 +55,7 @@ class SendRing(SendQueue):
         base: int,
         log_size: int,
         shift: int,
+        page: int,
         what: What,
         faults: ArmedFaults,
     ) -> None:
@@ -67,6 +68,7 @@ class SendRing(SendQueue):
         self.base = base
         self.log_size = log_size
         self.shift = shift
+        self.page = page
         self.what = what
         self.index = 0
         self.rung = False
@@ -74,7 +76,6 @@ class SendRing(SendQueue):
         self._given: bytes | None = None  # the next entry, when it need not be fetched
 
     def ring(self) -> None:
-        """Take a doorbell: carry out posted entries, now or when RTS comes."""
         self.rung = True
         self.run()
 
@@ -106,20 +107,15 @@ class SendRing(SendQueue):
         if more:
             self._bus.call_soon(self._again)
 
-    def accepts(self, owner: int, index: int) -> bool:
-        """Return True if an entry with this ownership bit and 16-bit index may be pushed now."""
+    def accepts(self, word0: int) -> bool:
         return (
-            index == self.index & 0xFFFF
-            and owner == self.index >> self.log_size & 1
+            word0 >> INDEX_SHIFT & INDEX_MASK == self.index & INDEX_MASK
+            and word0 >> 31 == self.index >> self.log_size & 1
             and self._owner.state is PairState.RTS
             and self.walk is Walk.DUE
         )
 
     def push(self, entry: bytes) -> None:
-        """Carry out an entry that software stored whole (BlueFlame), and none behind it.
-
-        Entries behind it have stores or a doorbell of their own on their way.
-        """
         self._given = entry
         self.ring()
         self._given = None  # one that had to wait is read from the ring when its time comes

@@ -43,11 +43,6 @@ class Features:
                 f"a BlueFlame register has {sizes} bytes, not {self.blueflame_register}"
             )
 
-    @property
-    def blueflame_buffer(self) -> int:
-        """The size of either half of a register in bytes, which software fills in turn."""
-        return self.blueflame_register // 2
-
 
 PLAIN = Features()
 

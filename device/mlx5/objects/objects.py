@@ -26,6 +26,7 @@ from bluebridge.device.mlx5.rings.frame_queues import (
     send_place,
 )
 from bluebridge.device.mlx5.rings.page_lists import PageLists
+from bluebridge.device.mlx5.rings.send_ring import SendRing
 from bluebridge.device.mlx5.rings.surroundings import Surroundings
 from bluebridge.device.mlx5.settings.config import Config
 from bluebridge.device.mlx5.settings.refused import Refused
@@ -52,9 +53,6 @@ MAX_TIRS: Final = 1 << 12
 MAX_QUEUE_TABLES: Final = 1 << 12
 MOST_TABLE_QUEUES: Final = 1 << 8
 STRIPPED_TAGS: Final = {ETHERTYPE_VLAN.to_bytes(2, "big"): CUSTOMER_TAG}
-SEND_REGISTER_BYTES: Final = 0x100
-DOORBELL_BYTES: Final = 8
-WORD: Final = 4
 
 
 class Objects:
@@ -236,20 +234,10 @@ class Objects:
         queue.dismantle()
         self._queue_numbers.free(number)
 
-    def doorbell(self, page: int, register: int, data: bytes) -> None:
-        """Take a store to a register of sends: the first 8 bytes of the last entry of an SQ.
-
-        How far to go is in the queue's doorbell record. A page rings for any queue, and the second
-        half alone is enough: it has the queue's number.
-        """
-        if register % SEND_REGISTER_BYTES + len(data) != DOORBELL_BYTES:
-            return
-        number = int.from_bytes(data[-WORD:], "big") >> 8
+    def ring_of(self, number: int) -> SendRing | None:
+        """Return the entries of an SQ, or of a queue pair outside of RST; None if there is none."""
         queue = self.sqs.get(number)
-        if queue is not None:
-            queue.ring.ring()
-        else:
-            self.rdma.ring(number)
+        return self.rdma.ring_of(number) if queue is None else queue.ring
 
     # -- interfaces of send and receive ----------------------------------------------------------
 

@@ -120,11 +120,6 @@ class CardPair(QueuePair):
         """Return the path in the address vector of an entry."""
         return path_of_vector(address)
 
-    def ring(self) -> None:
-        """Take a doorbell of the send queue."""
-        if isinstance(self.sq, SendRing):
-            self.sq.ring()
-
     def query(self) -> bytes:
         """Return the context with the live counters (QUERY_QP)."""
         context = bytearray(self.context)
@@ -230,6 +225,7 @@ class MadePair:
                 self.log_sq_size,
                 self._record,
                 around.faults,
+                page=QPC.get(context, "uar"),
                 reader=_reader_of(pair, updater),
                 what=What.UD_WQE if datagrams else What.SQ_WQE,
             )

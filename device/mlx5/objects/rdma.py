@@ -12,13 +12,14 @@ from bluebridge.device.mlx5.objects.key_updates import KeyUpdater
 from bluebridge.device.mlx5.objects.page_faults import PageFaults, PairPaging
 from bluebridge.device.mlx5.objects.pairs import STATES, CardPair, MadePair
 from bluebridge.device.mlx5.rings.pair_completions import PairCompletions
+from bluebridge.device.mlx5.rings.send_ring import SendRing
 from bluebridge.device.mlx5.rings.shared_queues import SharedReceiveRings
 from bluebridge.device.mlx5.rings.surroundings import Surroundings
 from bluebridge.device.mlx5.settings.refused import Refused
 from bluebridge.device.mlx5.steering.receiver import FrameSteering
 from bluebridge.device.queue_pairs import QueuePairs
 from bluebridge.device.rdma.ports.counters import Diagnostics
-from bluebridge.device.rdma.vocabulary import PairState, Role
+from bluebridge.device.rdma.vocabulary import Role
 
 MAX_PAIRS: Final = 1 << 17
 MAX_XRC_DOMAINS: Final = 1 << 8
@@ -148,8 +149,7 @@ class RdmaObjects:
     def _troubles(self, number: int) -> Diagnostics:
         return self.sets.get(number, self._around.port.diagnostics)
 
-    def ring(self, qpn: int) -> None:
-        """Take the doorbell of a send queue; one of no queue has no effect."""
+    def ring_of(self, qpn: int) -> SendRing | None:
+        """Return the entries of a queue pair outside of RST; None if there are none."""
         pair = self.pairs.get(qpn)
-        if isinstance(pair, CardPair) and pair.state is not PairState.RST:
-            pair.ring()
+        return pair.sq if pair is not None and isinstance(pair.sq, SendRing) else None

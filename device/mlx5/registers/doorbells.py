@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from bluebridge.device.layout.blueflame import QPN_SHIFT
 from bluebridge.device.layout.mlx5.commands import Status
 from bluebridge.device.layout.mlx5.init_segment import (
+    BLUEFLAME_BUFFER,
     CQ_DOORBELL,
     EQ_ARM,
     EQ_UPDATE,
@@ -15,38 +17,45 @@ from bluebridge.device.layout.mlx5.init_segment import (
     UAR_BYTES,
     UARS,
 )
+from bluebridge.device.mlx5.registers.send_registers import SendRegisters
 from bluebridge.device.mlx5.rings.event_queues import EventQueues
+from bluebridge.device.mlx5.rings.send_ring import SendRing
 from bluebridge.device.mlx5.settings.refused import Refused
+from bluebridge.device.pci.bus import HostBus
 
 MOST_UARS: Final = UARS
 WORD: Final = 4
 
+Find = Callable[[int], SendRing | None]
+"""Returns the entries of the send queue with a number."""
 Arm = Callable[[int, int], None]
 """Takes the two words of a request for an event of a completion queue."""
-Ring = Callable[[int, int, bytes], None]
-"""Takes a store to a page's registers for sends: page, offset in the page, bytes."""
 
 
 class Doorbells:
     """The pages of doorbells of one adapter.
 
-    `arm` and `ring` take what is not for event queues; they do nothing until they are set.
+    `arm` takes requests of completion queues, `find` returns the send queue of a number; they do
+    nothing until they are set. With `blueflame` entries may be stored into the pages.
     """
 
-    def __init__(self, eqs: EventQueues) -> None:
+    def __init__(self, bus: HostBus, eqs: EventQueues, *, blueflame: bool = False) -> None:
         self._eqs = eqs
         self._used: set[int] = set()
         self._next = FIRST_UAR
         self._high: dict[int, int] = {}
         """First words of requests whose second has not come, by page."""
         self.arm: Arm | None = None
-        self.ring: Ring | None = None
+        self.find: Find = _no_queue
+        self._stores = SendRegisters(bus, self._found) if blueflame else None
 
     def reset(self) -> None:
         """Free all pages."""
         self._used.clear()
         self._high.clear()
         self._next = FIRST_UAR
+        if self._stores is not None:
+            self._stores.reset()
 
     def numbers(self) -> list[int]:
         """The numbers of the pages in use."""
@@ -82,9 +91,33 @@ class Doorbells:
             self._high[page] = int.from_bytes(data, "big")
         elif register == CQ_DOORBELL + WORD and len(data) == WORD:
             self._request(self._high.pop(page, 0), int.from_bytes(data, "big"))
-        elif register >= SEND_DOORBELL and self.ring is not None:
-            self.ring(page, register, data)
+        elif register >= SEND_DOORBELL and self._stores is not None:
+            self._stores.write(offset, data)
+        elif register >= SEND_DOORBELL and register % BLUEFLAME_BUFFER + len(data) == 2 * WORD:
+            self._ring(int.from_bytes(data[-WORD:], "big") >> QPN_SHIFT)
+
+    def read(self, offset: int) -> None:
+        """Take a read of a page, which returns nothing and only pushes stores out before it."""
+        if self._stores is not None:
+            self._stores.fence(offset // UAR_BYTES, "a read")
+
+    def _ring(self, number: int) -> None:
+        """Ring for a queue, which any page may.
+
+        The second half of a doorbell alone is enough: it has the queue's number. How far to go is
+        in the queue's doorbell record.
+        """
+        queue = self.find(number)
+        if queue is not None:
+            queue.ring()
+
+    def _found(self, number: int) -> SendRing | None:
+        return self.find(number)
 
     def _request(self, high: int, low: int) -> None:
         if self.arm is not None:
             self.arm(high, low)
+
+
+def _no_queue(number: int) -> SendRing | None:
+    return None

@@ -125,7 +125,10 @@ class SendQueueObject(FrameQueue):
         self.engine = EthernetSender(self, MAX_FRAME, around.comes_back)
         buffer, record = place
         log_size = WQ.get(context, "log_size", WQ_OFFSET)
-        self.ring = SendRing(around.bus, self, self.engine, buffer, log_size, record, around.faults)
+        page = WQ.get(context, "uar", WQ_OFFSET)
+        self.ring = SendRing(
+            around.bus, self, self.engine, buffer, log_size, record, around.faults, page=page
+        )
         self.sq = self.ring
 
     def query(self) -> bytes:

@@ -7,6 +7,7 @@ from struct import Struct
 from typing import Final
 
 from bluebridge.device.armed_faults import ArmedFaults
+from bluebridge.device.layout.blueflame import INDEX_MASK, INDEX_SHIFT
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.mlx5.wqe import BLOCK_BYTES, DS_MASK, SEGMENT_BYTES
@@ -15,9 +16,9 @@ from bluebridge.device.pci.bus import DmaError, HostBus
 from bluebridge.device.rdma.pairs.costs import COST_LIMIT
 from bluebridge.device.rdma.pairs.engines import SendEngine
 from bluebridge.device.rdma.pairs.queue_pair import QueuePair
-from bluebridge.device.rdma.pairs.queues import SendQueue
-from bluebridge.device.rdma.vocabulary import CompletionStatus, PairState
+from bluebridge.device.rdma.vocabulary import NOP, CompletionStatus, PairState
 from bluebridge.device.rdma.work import SendWork, WorkError
+from bluebridge.device.rings.blueflame import StoredRing
 from bluebridge.device.rings.queue_buffer import QueueBuffer
 
 BUDGET: Final = 64
@@ -30,7 +31,7 @@ _HEADER: Final = Struct(">II")
 _FLUSHING: Final = (PairState.ERR, PairState.SQER)
 
 
-class SendRing(SendQueue):
+class SendRing(StoredRing):
     """The entries of one send queue for the `engine` of the `owner`, as its `reader` reads them.
 
     `index` counts blocks that were carried out and `head` those that were posted at the last look
@@ -47,6 +48,7 @@ class SendRing(SendQueue):
         record: int,
         faults: ArmedFaults,
         *,
+        page: int,
         reader: Callable[[bytes, int], SendWork] = read_frame,
         what: What = What.FRAME_WQE,
     ) -> None:
@@ -57,13 +59,15 @@ class SendRing(SendQueue):
         self._owner = owner
         self._engine = engine
         self._reader = reader
-        self._what = what
+        self.page = page
+        self.what = what
         self.buffer = buffer
         self.log_size = log_size
         self.record = record + RECORD_OFFSET
         self.index = 0
         self.head = 0
-        self._rung = False  # whether a doorbell rang since the first block
+        self._rung = False  # whether a doorbell rang since the last look that found nothing
+        self._given: bytes | None = None  # the next entry, when it need not be fetched
         self._running = False
         self._scheduled = False
 
@@ -82,13 +86,53 @@ class SendRing(SendQueue):
         """Carry out or flush posted entries."""
         self.run()
 
-    def run(self) -> None:
-        """Carry out posted entries up to a budget, if a doorbell rang; the rest follows soon.
+    def accepts(self, word0: int) -> bool:
+        return (
+            word0 >> INDEX_SHIFT & INDEX_MASK == self.index & INDEX_MASK
+            and self.head == self.index
+            and not (self._rung or self._running or self._scheduled or self.deaf)
+            and self._owner.state is PairState.RTS
+        )
 
-        Before it the record may still be that of the time before a reset: Linux starts its counter
-        anew without a look at it (`en_main.c: mlx5e_reset_txqsq_cc_pc`).
+    def push(self, entry: bytes) -> None:
+        self._given = entry
+        self.run()
+        if self._given is not None:  # it has to wait, and is read from the ring when its time comes
+            self._given, self._rung = None, True
+
+    def stores_follow(self, most: int) -> bool:
+        """Return True if software stores an entry such as the next one whole, in place of ringing.
+
+        So libmlx5 does with inline data of at most `most` bytes, and Linux' test with entries of no
+        operation (`core/wc.c: mlx5_wc_post_nop`). It reads memory without a line in the log.
         """
-        if self._running or self._scheduled or self.deaf or not self._rung:
+        try:
+            length = self._segments(self.index) * SEGMENT_BYTES
+            if not 0 < length <= min(most, BLOCK_BYTES << self.log_size):
+                return False
+            work = self._reader(self._peek(length), self.index)
+        except (WorkError, DmaError):
+            return False
+        return work.operation == NOP or any(isinstance(part, bytes) for part in work.parts)
+
+    def _peek(self, length: int) -> bytes:
+        """Return the next entry, which may go on at the start of the ring; not in the log."""
+        size = BLOCK_BYTES << self.log_size
+        start = self.index * BLOCK_BYTES & (size - 1)
+        first = min(length, size - start)
+        runs = self.buffer.runs(start, first) + self.buffer.runs(0, length - first)
+        return b"".join(self._bus.views(runs))
+
+    def run(self) -> None:
+        """Carry out posted entries up to a budget; the rest follows soon.
+
+        The record is read after doorbells only. Without one it may still be that of the time before
+        a reset: Linux starts its counter anew without a look at it (`en_main.c:
+        mlx5e_reset_txqsq_cc_pc`).
+        """
+        if self._running or self._scheduled or self.deaf:
+            return
+        if not self._rung and self.head == self.index and self._given is None:
             return
         self._running = True
         try:
@@ -124,16 +168,23 @@ class SendRing(SendQueue):
                     if owner.state is PairState.RTS:
                         return owner.spent >= COST_LIMIT  # the rest of a large send
                     continue  # what was blocked failed
-                if not self._posted():
+                if self._given is not None:
+                    self._execute_given(self._given)
+                elif self._posted():
+                    self._execute()
+                else:
                     return False
-                self._execute()
             elif state not in _FLUSHING or not self._flush_one():
                 return False
         return True
 
     def _posted(self) -> bool:
-        """Return True if a block is posted; reads the record when all known ones are done."""
-        return self.head != self.index or self._look()
+        """Return True if a block is posted; a doorbell has the record read when all are done."""
+        if self.head != self.index:
+            return True
+        if self._rung:
+            self._rung = self._look()
+        return self._rung
 
     def _look(self) -> bool:
         """Read the doorbell record; returns True if it holds a new number.
@@ -185,6 +236,22 @@ class SendRing(SendQueue):
             # The size was read before: the guest may have written another one since.
             if raw[7] & DS_MASK != segments:
                 raise WorkError("the entry changed while it was read")
+        except WorkError as error:
+            self._engine.refuse(index, error)
+        else:
+            self._hand_over(raw, index)
+
+    def _execute_given(self, entry: bytes) -> None:
+        """Carry out an entry of BlueFlame, behind which none is known to be posted."""
+        self._given = None
+        index, segments = self.index, entry[7] & DS_MASK
+        self.index = self.head = index + -(-segments // _SEGMENTS)
+        self._bus.concern(self._owner.qpn, index)
+        self._hand_over(entry, index)
+
+    def _hand_over(self, raw: bytes, index: int) -> None:
+        """Give an entry to the engine, or report to it that the entry makes no sense."""
+        try:
             work = self._reader(raw, index)
             if self._faults.requests and (
                 reason := self._faults.refusal(self._owner.qpn, work.operation)
@@ -200,7 +267,7 @@ class SendRing(SendQueue):
         start = index * BLOCK_BYTES & (size - 1)
         buffer, qpn = self.buffer, self._owner.qpn
         if start + length <= size:
-            return buffer.read(start, length, self._what, qpn)
+            return buffer.read(start, length, self.what, qpn)
         first = size - start
-        head = buffer.read(start, first, self._what, qpn)
-        return head + buffer.read(0, length - first, self._what, qpn)
+        head = buffer.read(start, first, self.what, qpn)
+        return head + buffer.read(0, length - first, self.what, qpn)

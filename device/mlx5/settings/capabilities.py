@@ -105,22 +105,25 @@ MOST: Final = {
     CapGroup.ODP: _group(page_faults.ODP, _ODP),
     CapGroup.FLOW_TABLE: _flow_tables(),
 }
-"""The groups that there are, with what the adapter can at most."""
+"""The groups that there are, with what an adapter without BlueFlame can at most."""
 
 
 class Capabilities:
     """The groups of capabilities as they are now."""
 
-    def __init__(self) -> None:
-        self._now = dict(MOST)
+    def __init__(self, *, blueflame: bool = False) -> None:
+        self._most = dict(MOST)
+        if blueflame:
+            self._most[CapGroup.GENERAL] = _group(caps.GENERAL, {**_GENERAL, "bf": 1})
+        self._now = dict(self._most)
 
     def reset(self) -> None:
         """Offer again all that the adapter can."""
-        self._now = dict(MOST)
+        self._now = dict(self._most)
 
     def most(self, group: int) -> bytes:
         """Return a group with what the adapter can; raises `Refused` for one that is not there."""
-        return MOST[self._known(group)]
+        return self._most[self._known(group)]
 
     def now(self, group: int) -> bytes:
         """Return a group as software set it; raises `Refused` for one that is not there."""

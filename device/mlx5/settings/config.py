@@ -17,12 +17,14 @@ NODE_DESCRIPTION: Final = "bluebridge emulated ConnectX-5"
 class Config:
     """The configuration of one adapter, with the settings of its network; survives every reset.
 
-    `mac` is the burned-in unicast address (6 bytes). Raises `ValueError` on nonsense.
+    `mac` is the burned-in unicast address (6 bytes); with `blueflame` send entries may be stored
+    into the adapter. Raises `ValueError` on nonsense.
     """
 
     name: str
     mac: bytes
     network: NetworkSettings = MESSAGES
+    blueflame: bool = False
 
     def __post_init__(self) -> None:
         check_unicast(self.mac)

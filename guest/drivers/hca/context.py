@@ -11,11 +11,12 @@ from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.device.layout.mlx4.ports import CONFIG_DEV, CONFIG_DEV_ROCE_PORT
 from bluebridge.device.layout.net.ip import ROCE_PORT
 from bluebridge.guest.bus.interface import Bus, DmaMemory
+from bluebridge.guest.drivers.common.blueflame import BlueFlameUse
 from bluebridge.guest.drivers.common.gid_table import GID_BYTES, MAC_BYTES
 from bluebridge.guest.drivers.common.health import HcaError
 from bluebridge.guest.drivers.common.vectors import DEFAULT_VECTORS
 from bluebridge.guest.drivers.hca.ports import Port
-from bluebridge.guest.drivers.hca.posting.blueflame import BlueFlame, BlueFlameUse
+from bluebridge.guest.drivers.hca.posting.blueflame import BlueFlame
 from bluebridge.guest.drivers.hca.queues.cq import Cq
 from bluebridge.guest.drivers.hca.queues.event_queues import AsyncEventQueue, CompChannel
 from bluebridge.guest.drivers.hca.queues.qp import Qp

@@ -24,6 +24,7 @@ from bluebridge.device.layout.mlx5.device_commands import (
 )
 from bluebridge.device.layout.mlx5.objects import VPORT_OUT
 from bluebridge.guest.bus.interface import Bus, DmaMemory
+from bluebridge.guest.drivers.common.blueflame import BlueFlameRegister, BlueFlameUse
 from bluebridge.guest.drivers.common.health import ALL_ONES, HcaError, HcaHealth
 from bluebridge.guest.drivers.common.owners import CompletionOwner, EventOwner
 from bluebridge.guest.drivers.common.vectors import InterruptVectors
@@ -81,6 +82,8 @@ class Adapter:
         self.health = InterfaceHealth(bus, name, 0, _ERRORS)
         self.vectors = InterruptVectors(())
         self.uar = 0
+        self.blueflame: BlueFlameRegister | None = None
+        """Where posts with inline data are stored; None to ring for all."""
         self._chance = chance or SystemRandom()
         self._next_index = 0
         self._lent: list[DmaMemory] = []
@@ -106,6 +109,17 @@ class Adapter:
         self._groups.clear()
         self.vectors = InterruptVectors(self.bus.enable_interrupts(vectors))
         self.uar = self.commands.make(Opcode.ALLOC_UAR)
+
+    def use_blueflame(self, use: BlueFlameUse) -> None:
+        """Store what BlueFlame is for into the second register of the page; the first is rung.
+
+        Raises `HcaError` for an adapter that does not advertise it.
+        """
+        if not self.capability("bf"):
+            raise HcaError("the device has no BlueFlame: start it with --blueflame on")
+        size = 1 << self.capability("log_bf_reg_size")
+        place = self.uar * init_segment.UAR_BYTES + init_segment.SEND_DOORBELL + size
+        self.blueflame = BlueFlameRegister(self.bus.write64, 0, place, size // 2, use)
 
     def stop(self) -> None:
         """Tear down and take all memory back; the adapter's objects must be gone."""

@@ -9,6 +9,7 @@ from typing import Final, Self
 from bluebridge.device.layout.mlx5.commands import Opcode
 from bluebridge.device.layout.mlx5.objects import SPECIAL_CONTEXTS
 from bluebridge.guest.bus.interface import Bus, DmaMemory
+from bluebridge.guest.drivers.common.blueflame import BlueFlameUse
 from bluebridge.guest.drivers.common.gid_table import GID_BYTES, MAC_BYTES
 from bluebridge.guest.drivers.common.qp_attributes import own
 from bluebridge.guest.drivers.common.vectors import DEFAULT_VECTORS
@@ -190,15 +191,22 @@ class Context:
 
 
 def open_mlx5(
-    bus: Bus, mac: bytes | None = None, vectors: int = DEFAULT_VECTORS, chance: Random | None = None
+    bus: Bus,
+    mac: bytes | None = None,
+    vectors: int = DEFAULT_VECTORS,
+    blueflame: BlueFlameUse | None = None,
+    chance: Random | None = None,
 ) -> Context:
     """Take the ConnectX-5 behind `bus` over and bring it up with its port.
 
     `mac` replaces the burned-in address; `vectors` bounds the completion channels to one less;
-    `chance` draws the low bytes of keys, by default the system's randomness. Raises `VerbsError`.
+    `blueflame` says how to send through BlueFlame, None not to, `chance` draws the low bytes of
+    keys, by default the system's randomness. Raises `VerbsError`.
     """
     adapter = Adapter(bus, NAME, chance)
     adapter.start(vectors)
+    if blueflame is not None:
+        adapter.use_blueflame(blueflame)
     port = Port(adapter, mac)
     events = AsyncEventQueue(adapter, port.note_event)
     port.start()

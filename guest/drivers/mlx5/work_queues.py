@@ -87,7 +87,9 @@ class WorkQueues(StateChanges):
         self._record_words = self._record.view.cast("I")
         self._ring = adapter.bus.write64
         self._doorbell = adapter.uar * UAR_BYTES + SEND_DOORBELL
+        self._blueflame = adapter.blueflame
         self._entry = bytearray(_LONGEST + BLOCK_BYTES)
+        self._length = 0
         self._block = self._last = 0
         self._sq_head = self._sq_tail = self._rq_head = self._rq_tail = 0
         self._sent: list[tuple[int, int, WcOpcode]] = []
@@ -95,7 +97,7 @@ class WorkQueues(StateChanges):
         self._empty()
 
     def post_send(self, wrs: SendWr | Sequence[SendWr]) -> None:
-        """Post one request or a chain, with one doorbell.
+        """Post one request or a chain, with one doorbell, or one through BlueFlame if that is on.
 
         Raises `VerbsError` at the first request that does not fit; those before it are posted.
         """
@@ -108,7 +110,8 @@ class WorkQueues(StateChanges):
             finally:
                 if self._block != first:
                     self._record_words[1] = swap32(self._block & _COUNTER)
-                    self._ring(0, self._doorbell, self._last)
+                    if not self._stored(requests):
+                        self._ring(0, self._doorbell, self._last)
 
     def post_recv(self, wrs: RecvWr | Sequence[RecvWr]) -> None:
         """Post one receive request or several; raises `VerbsError` like `post_send`."""
@@ -207,6 +210,7 @@ class WorkQueues(StateChanges):
         entry, block = self._entry, self._block
         end = write_entry(wr, operation, entry, block, self.send_number, self._always)
         self._store(entry, block & self._sq_mask, end)
+        self._length = end
         self._sent[block & self._sq_mask] = (wr.wr_id, head, operation.done)
         self._last = int.from_bytes(entry[:8], "big")
         self._block = block + -(-end // BLOCK_BYTES)
@@ -219,6 +223,16 @@ class WorkQueues(StateChanges):
         self._data[at + first : at + first + before] = entry[:before]
         if before < end:
             self._data[at : at + end - before] = entry[before:end]
+
+    def _stored(self, requests: Sequence[SendWr]) -> bool:
+        """Return True if BlueFlame took what was posted: one request with inline data."""
+        register = self._blueflame
+        if register is None or len(requests) != 1 or not requests[0].inline_data:
+            return False
+        if not register.takes(self._length):
+            return False
+        register.store(self._entry[: self._length])
+        return True
 
     def _check(self, wr: SendWr) -> None:
         """Raise `VerbsError` for a request too large for an entry, before any byte is written."""

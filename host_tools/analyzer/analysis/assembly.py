@@ -83,11 +83,11 @@ class TransferAssembler:
         """Take an event as `feed` does, and mark its transaction if a work request has it."""
         role = one.role
         if event.kind is Kind.MMIO_WRITE or event.kind is Kind.MMIO_READ:
-            self._triggers.access()
+            self._triggers.access(self._stores.at(one) if role is Role.BLUEFLAME else None)
         if role is Role.BLUEFLAME:
             self._store(one)
         elif role is Role.DOORBELL:
-            self._triggers.doorbell(one)
+            self._stores.begin(self._triggers.doorbell(one))
         elif role is Role.EQE:
             self._notifications.event(one)
         elif role is Role.INTERRUPT:

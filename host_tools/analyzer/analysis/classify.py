@@ -99,6 +99,11 @@ def transaction_of(event: Event) -> Transaction:
     )  # fmt: skip
 
 
+def _may_begin(one: Transaction) -> bool:
+    """Return whether a doorbell is the head of an entry, of which more may be stored."""
+    return one.role is Role.DOORBELL and one.length == adapter_of(one.device).head
+
+
 def transactions(events: Iterable[Event]) -> Iterator[Transaction]:
     """Yield the transactions of `events`, ordered by the time of their first event.
 
@@ -109,7 +114,7 @@ def transactions(events: Iterable[Event]) -> Iterator[Transaction]:
     for event in events:
         one = transaction_of(event)
         line = lines.pop(one.device, None)
-        if one.role is Role.BLUEFLAME:
+        if one.role is Role.BLUEFLAME or _may_begin(one):
             if (
                 line is not None
                 and line.address + line.length == one.address

@@ -25,7 +25,7 @@ _Member = tuple[Transfer, int, bool]
 """A work request, the place of a transaction in it, and whether that is on the peer's bus."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Trigger:
     """A write that posts a work request: a doorbell, or the stores of a BlueFlame entry.
 
@@ -51,11 +51,21 @@ class BlueFlameStores:
     def __init__(self) -> None:
         self._bursts: dict[tuple[str, int], Trigger] = {}  # by device and address of the next store
 
+    def begin(self, doorbell: Trigger) -> None:
+        """Note a doorbell, which is the head of an entry if a store continues it."""
+        write = doorbell.writes[0]
+        self._bursts[write.device, write.address + write.length] = doorbell
+
+    def at(self, store: Transaction) -> Trigger | None:
+        """Return the entry that a store continues, if it is known."""
+        return self._bursts.get((store.device, store.address))
+
     def add(self, store: Transaction) -> tuple[Trigger, bool, bool]:
         """Add a store to its entry; return that, and whether it began a line or ended the head."""
         burst = self._bursts.pop((store.device, store.address), None)
         if burst is None or not _continues(burst, store):
-            burst = Trigger(store.device, 0, None, blueflame=True)
+            burst = Trigger(store.device, 0, None)
+        burst.blueflame = True
         self._bursts[store.device, store.address + store.length] = burst
         known = burst.index is not None
         begins = not burst.writes or not same_line(burst.writes[-1], store)
@@ -96,18 +106,20 @@ class Triggers:
         self._notes: dict[Queue, deque[Transaction]] = {}
         self._fresh: Trigger | None = None  # the doorbell being carried out
 
-    def doorbell(self, write: Transaction) -> None:
+    def doorbell(self, write: Transaction) -> Trigger:
         """Take a doorbell of queue pair `write.obj`."""
-        self._fresh = Trigger(write.device, write.obj, None, [write])
-        self.push(self._fresh)
+        self._fresh = fresh = Trigger(write.device, write.obj, None, [write])
+        self.push(fresh)
+        return fresh
 
-    def access(self) -> None:
+    def access(self, continued: Trigger | None = None) -> None:
         """Note that the host accesses a device, which has carried out the last doorbell by then.
 
-        If no entry was fetched for it, it belongs to the newest entry that was found.
+        If no entry was fetched for it, it belongs to the newest entry that was found; unless it is
+        the head of the entry that the access has `continued`.
         """
         fresh, self._fresh = self._fresh, None
-        if fresh is None or fresh.owner is not None:
+        if fresh is None or fresh.owner is not None or fresh is continued:
             return
         queue = fresh.device, fresh.qpn
         found = self._found.get(queue)
@@ -118,7 +130,13 @@ class Triggers:
             self._attach(transfer, fresh)
 
     def late(self, burst: Trigger, transfer: Transfer) -> None:
-        """Take stores that arrived after their entry was fetched; its doorbell was another's."""
+        """Take stores that arrived after their entry was fetched; its doorbell was another's.
+
+        Unless that was the first of these stores.
+        """
+        if burst.owner is transfer:
+            transfer.posted_by = PostedBy.EARLY
+            return
         found = self._found.get((transfer.device, transfer.qpn))
         if transfer.posted_by is PostedBy.DOORBELL and found:
             target = found.pop()
@@ -173,6 +191,8 @@ class Triggers:
         """Let a write wait for its entry: a doorbell, or stores of which the head is complete."""
         queue = trigger.device, trigger.qpn
         waiting = self._waiting.setdefault(queue, deque())
+        if trigger in waiting:  # as a doorbell, which it is not
+            return
         waiting.append(trigger)
         if len(waiting) > MAX_WAITING:
             waiting.popleft()

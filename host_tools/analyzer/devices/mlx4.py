@@ -8,6 +8,7 @@ from struct import Struct
 
 from bluebridge.device.buslog.reader import Event
 from bluebridge.device.layout import fields
+from bluebridge.device.layout.blueflame import HEAD_BYTES, LINE
 from bluebridge.device.layout.buslog import What
 from bluebridge.device.layout.ibverbs import RECEIVE, RECEIVE_WRITE
 from bluebridge.device.layout.mlx4 import bar0, commands, contexts, cqe, eqe, flash, uar
@@ -258,8 +259,8 @@ MLX4 = model.DeviceModel(
     parts=_parts,
     register_words=_register_words,
     adapter=model.Adapter(
-        line=uar.BLUEFLAME_LINE,
-        head=8,
+        line=LINE,
+        head=HEAD_BYTES,
         page=uar.blueflame_page,
         send_head=_send_head,
         completed=partial(_done, send=True),

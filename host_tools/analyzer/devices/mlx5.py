@@ -7,6 +7,7 @@ from typing import Final
 
 from bluebridge.device.buslog.reader import Event
 from bluebridge.device.layout import fields
+from bluebridge.device.layout.blueflame import HEAD_BYTES, LINE
 from bluebridge.device.layout.buslog import What
 from bluebridge.device.layout.ibverbs import RECEIVE, RECEIVE_WRITE
 from bluebridge.device.layout.mlx5 import cqe, event_queues, init_segment, queue_pairs, wqe
@@ -76,7 +77,12 @@ def _written(event: Event) -> tuple[Role, int]:
         return Role.EQ_ARM, data[0] if data else 0
     if register == init_segment.CQ_DOORBELL and len(data) == 2 * _WORD:
         return Role.CQ_ARM, int.from_bytes(data[5:8], "big")
-    if register >= init_segment.SEND_DOORBELL and len(data) == 2 * _WORD:
+    if register < init_segment.SEND_DOORBELL:
+        return Role.REGISTER_WRITE, 0
+    end = register % init_segment.BLUEFLAME_BUFFER + len(data)
+    if end > HEAD_BYTES:
+        return Role.BLUEFLAME, 0
+    if len(data) == HEAD_BYTES:
         return Role.DOORBELL, int.from_bytes(data[4:7], "big")
     return Role.REGISTER_WRITE, 0
 
@@ -260,8 +266,8 @@ MLX5: Final = model.DeviceModel(
     },
     parts=_parts,
     adapter=model.Adapter(
-        line=64,
-        head=8,
+        line=LINE,
+        head=HEAD_BYTES,
         page=lambda offset: offset // init_segment.UAR_BYTES,
         send_head=_send_head,
         completed=_completed,

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from struct import pack
 
 import pytest
 
 from bluebridge.device.buslog.reader import LogReader
+from bluebridge.device.buslog.record import WORK_DEVICE_SHIFT, WORK_QPN_SHIFT
 from bluebridge.device.buslog.writer import FileLog
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.mlx5 import init_segment
 from bluebridge.device.layout.mlx5.commands import ENTRY, INPUT, Opcode
+from bluebridge.device.layout.mlx5.cqe import CQE
 from bluebridge.device.layout.mlx5.event_queues import COMMAND_EQE, EventType
+from bluebridge.device.layout.mlx5.wqe import INLINE, SendOpcode
 from bluebridge.host_tools.analyzer.activity import Activity, ActivityKind
 from bluebridge.host_tools.analyzer.activity.assembler import activities
+from bluebridge.host_tools.analyzer.analysis import PostedBy, Role, Transfer, transfers
+from bluebridge.host_tools.analyzer.analysis.classify import transactions as shown
 from bluebridge.host_tools.analyzer.decode import decode
 from bluebridge.host_tools.analyzer.devices.mlx4 import MLX4
 from bluebridge.host_tools.analyzer.devices.mlx5 import MLX5
@@ -23,6 +29,7 @@ from bluebridge.host_tools.analyzer.devices.registry import model_of
 
 UAR = 0x100 * 4096
 QUEUE = 0x7000
+QPN = 0x48
 
 
 def write_log(folder: Path) -> None:
@@ -88,3 +95,67 @@ def test_a_command_is_one_activity_up_to_its_interrupt(reader: LogReader) -> Non
     (command,) = (each for each in found if each.kind is ActivityKind.COMMAND)
     assert (command.title, command.status) == ("CREATE_EQ eqn=0x7", "OK")
     assert len(command.transactions) == 8
+
+
+class Stores:
+    """A log of one SEND of 60 bytes by queue pair 0x48, its stores and what the device did."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.log = FileLog(folder)
+        self.device = self.log.device("a", "connectx5")
+        head = pack(">IIII", 7 << 8 | SendOpcode.SEND, QPN << 8 | 4, 8, 0)
+        self.entry = (head + pack(">I", INLINE | 44)).ljust(64, b"\1")
+
+    def store(self, first: int, end: int) -> None:
+        """Software stores these eighths of the line."""
+        for place in range(8 * first, 8 * end, 8):
+            self.log.work = 0
+            at = UAR + init_segment.SEND_DOORBELL + place
+            self.log.record(self.device, Kind.MMIO_WRITE, 0, at, 8, self.entry[place : place + 8])
+
+    def take(self, kind: Kind) -> None:
+        """The device takes the entry, from its register or by reading it."""
+        self.log.work = self.device + 1 << WORK_DEVICE_SHIFT | QPN << WORK_QPN_SHIFT | 7
+        self.log.record(self.device, kind, 0, 0, 64, self.entry, What.SQ_WQE, QPN)
+
+    def transfer(self) -> Transfer:
+        """The work request that the log has."""
+        done = bytes(CQE.pack(opcode=0, qpn=QPN, wqe_counter=7))
+        self.log.record(self.device, Kind.DMA_WRITE, 0, 0x4000, 64, done, What.CQE, 0x80)
+        self.log.close()
+        (found,) = transfers(self.folder)
+        return found
+
+
+def test_stores_that_follow_a_doorbell_make_it_the_head_of_an_entry(tmp_path: Path) -> None:
+    run = Stores(tmp_path)
+    run.store(0, 8)
+    run.take(Kind.BLUEFLAME)
+    found = run.transfer()
+    assert found.posted_by is PostedBy.BLUEFLAME
+    (line,) = found.of(Role.BLUEFLAME)
+    assert (line.length, line.stores, bytes(line.data)) == (64, 8, run.entry)
+    assert not found.count(Role.DOORBELL)
+    roles = [each.role for each in shown(LogReader(tmp_path))]
+    assert roles == [Role.BLUEFLAME, Role.ENTRY, Role.CQE]
+
+
+def test_a_doorbell_alone_stays_one(tmp_path: Path) -> None:
+    run = Stores(tmp_path)
+    run.store(0, 1)
+    run.take(Kind.DMA_READ)
+    found = run.transfer()
+    assert found.posted_by is PostedBy.DOORBELL
+    assert [found.count(role) for role in (Role.DOORBELL, Role.BLUEFLAME)] == [1, 0]
+
+
+@pytest.mark.parametrize("place", [1, 8])
+def test_an_entry_that_was_fetched_before_its_stores_came(tmp_path: Path, place: int) -> None:
+    run = Stores(tmp_path)
+    run.store(0, place)
+    run.take(Kind.DMA_READ)
+    run.store(place, 8)
+    found = run.transfer()
+    assert found.posted_by is (PostedBy.EARLY if place == 1 else PostedBy.FALLBACK)
+    assert [line.stores for line in found.of(Role.BLUEFLAME)] == [8]

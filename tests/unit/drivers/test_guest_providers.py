@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 
 from bluebridge.guest.bus.interface import Bus
-from bluebridge.guest.drivers.hca.posting.blueflame import USES, BlueFlameUse, use_of
+from bluebridge.guest.drivers.common.blueflame import USES, BlueFlameUse, use_of
 from bluebridge.guest.errors import DeviceError
 from bluebridge.guest.providers import BLUEFLAME_USES, open_device
 from bluebridge.guest.verbs import DeviceLost
@@ -30,9 +30,9 @@ def test_a_function_that_is_gone() -> None:
         open_device(stranger(0xFFFF, 0xFFFF))
 
 
-def test_a_connectx5_without_blueflame() -> None:
-    with pytest.raises(DeviceError, match="does not use BlueFlame: leave it off"):
-        open_device(stranger(0x15B3, 0x1017), blueflame="on")
+def test_a_connectx5_has_no_wrong_page() -> None:
+    with pytest.raises(DeviceError, match="choose on, off or old-size"):
+        open_device(stranger(0x15B3, 0x1017), blueflame="wrong-page")
 
 
 def test_words() -> None:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bluebridge.device.layout.blueflame import LINE
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.mlx4.capabilities import QUERY_DEV_CAP
@@ -16,7 +17,6 @@ from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.device.layout.mlx4.uar import (
     BLUEFLAME,
     BLUEFLAME_BUFFER,
-    BLUEFLAME_LINE,
     CQ_DOORBELL,
     NUM_UARS,
     PAGE_SIZE,
@@ -24,8 +24,8 @@ from bluebridge.device.layout.mlx4.uar import (
     send_doorbell,
 )
 from bluebridge.device.layout.mlx4.wqe import CQE_REQUEST
-from bluebridge.device.mlx4.registers.blueflame import Line, OpenLine
 from bluebridge.device.mlx4.settings.config import Features
+from bluebridge.device.rings.blueflame import Line, OpenLine
 from tests.models.hca_driver import UAR_PAGE, Driver
 from tests.models.rdma_node import LOG_SQ, SQ_SHIFT, Pair, SendOpcode, inline, remote
 
@@ -88,7 +88,7 @@ class Sender:
 
 def stores(raw: bytes, step: int) -> Iterator[tuple[int, bytes]]:
     """Ascending stores of whole lines."""
-    padded = raw.ljust(-(-len(raw) // BLUEFLAME_LINE) * BLUEFLAME_LINE, b"\0")
+    padded = raw.ljust(-(-len(raw) // LINE) * LINE, b"\0")
     return ((at, padded[at : at + step]) for at in range(0, len(padded), step))
 
 
@@ -105,7 +105,6 @@ def test_registers_have_the_size_that_is_asked_for(size: int, log: int) -> None:
     features = Features(blueflame=True, blueflame_register=size)
     caps = QUERY_DEV_CAP.unpack(Driver(features=features).query(Opcode.QUERY_DEV_CAP))
     assert (caps["log_bf_reg_size"], caps["log_bf_regs_per_page"]) == (log, 12 - log)
-    assert features.blueflame_buffer == size // 2
 
 
 def test_a_register_of_another_size_is_refused() -> None:
@@ -223,8 +222,8 @@ def test_two_rings_store_into_registers_of_one_page() -> None:
 def test_a_block_over_the_end_of_a_register(count: int) -> None:
     """Nothing that is sent rightly, and no reason to forget what is."""
     sender = Sender()
-    place = 2 * BLUEFLAME_BUFFER * count - BLUEFLAME_LINE
-    sender.write(place, bytes(2 * BLUEFLAME_LINE))
+    place = 2 * BLUEFLAME_BUFFER * count - LINE
+    sender.write(place, bytes(2 * LINE))
     sender.store(sender.entry())
     assert (sender.statuses(), sender.fetched()) == ([0], 0)
 
@@ -349,4 +348,4 @@ def test_no_byte_is_lost_or_made_up(stores: list[tuple[int, bytes]]) -> None:
     sent = [(line.place + at, byte) for line in found for at, byte in enumerate(line.data)]
     assert sent == [(place + at, byte) for place, data in stores for at, byte in enumerate(data)]
     for line in found:
-        assert (line.place & 63) + len(line.data) <= BLUEFLAME_LINE
+        assert (line.place & 63) + len(line.data) <= LINE

@@ -281,8 +281,8 @@ def test_an_option_is_for_the_card_or_for_the_network(
             "--large-cqes: a ConnectX-5 has entries of 64 bytes anyway",
         ),
         (
-            "--card connectx5 --blueflame on",
-            "--blueflame: a ConnectX-5 has BlueFlame registers that",
+            "--card connectx5 --blueflame-size 1024",
+            "--blueflame-size: a ConnectX-5 has BlueFlame registers of 512 bytes",
         ),
         ("--card connectx5 --ports 2", "--ports: a ConnectX-5 has one port"),
         ("--link infiniband --card connectx5", "--link: a ConnectX-5 speaks Ethernet"),
@@ -295,7 +295,7 @@ def test_options_of_another_card_are_refused(words: str, reason: str) -> None:
         wanted.check()
 
 
-@pytest.mark.parametrize("words", ["--pro", "--large-cqes", "--blueflame on"])
+@pytest.mark.parametrize("words", ["--pro", "--large-cqes", "--blueflame-size 256"])
 def test_an_option_is_taken_if_one_of_the_cards_has_it(words: str) -> None:
     text = "name=b,socket=/b,mac=00:02:c9:01:02:03,card=connectx5"
     _settings(["--hca", "name=a,socket=/a", "--hca", text, *words.split()]).check()
