@@ -11,7 +11,7 @@ from bluebridge.host_tools.fingerprint.document import NOT_TAKEN, Sections
 from bluebridge.host_tools.show.registers import config_space
 
 ABOUT = "about"
-"""The section that says where a fingerprint was taken; it is not compared."""
+"""The section that says where a fingerprint was taken; another place counts as no difference."""
 
 _ROW = 16
 _ABSENT = "absent"
@@ -47,8 +47,9 @@ def compare(ours: Sections, theirs: Sections) -> Comparison:
     found = Comparison()
     for section in [*ours, *(each for each in theirs if each not in ours)]:
         one, other = ours.get(section, {}), theirs.get(section, {})
-        here, there = _state(section, ours), _state(section, theirs)
-        if section == ABOUT or here == there != "taken":
+        state = _about if section == ABOUT else _state
+        here, there = state(section, ours), state(section, theirs)
+        if here == there != "taken":
             continue
         if here != there:
             found.apart.append((section, here, there))
@@ -56,6 +57,10 @@ def compare(ours: Sections, theirs: Sections) -> Comparison:
         by_name = {"config": _config, "capabilities": _capabilities}.get(section, _values)
         found.differences += (Difference(section, *each) for each in by_name(one, other))
     return found
+
+
+def _about(section: str, sections: Sections) -> str:
+    return ", ".join(f"{key} {value}" for key, value in sections.get(section, {}).items())
 
 
 def _state(section: str, sections: Sections) -> str:

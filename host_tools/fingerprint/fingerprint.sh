@@ -4,8 +4,7 @@
 # Reads sysfs; asks ethtool, devlink, ibv_devinfo and pyverbs if they are there. --reload unbinds the
 # driver and binds it again for the capabilities: for seconds the card has no link and no addresses.
 export LC_ALL=C
-reload=$([ "$1" != --reload ] || echo yes)
-pci=${2:-${1#--reload}}
+reload=$([ "$1" != --reload ] || echo yes) pci=${2:-${1#--reload}}
 fail() { echo "fingerprint.sh: $*" >&2; exit 1; }
 first=$(grep -l 'PCI_ID=15B3:10\(03\|07\|17\|19\)' /sys/bus/pci/devices/*/uevent | head -n 1)
 pci=${pci:-$(basename "${first%/uevent}")} card=/sys/bus/pci/devices/$pci
@@ -70,19 +69,21 @@ done
 for words in 'dev info' 'dev param show' 'port show'; do
     lines "devlink $words" ' ' devlink $words "pci/$pci"
 done
-[ -n "$reload" ] || { printf '[capabilities]\nnot taken = no --reload\n'; exit; }
+[ -n "$reload" ] || { printf '[capabilities]\nnot taken = no --reload\n' && exit; }
 put() { [ ! -w "$2" ] || echo "$1" > "$2"; }
 verbose() {  # the driver writes commands (mlx5), or what the card told it (mlx4), into the kernel's log
     put "format \"dump command data\" $1p" /sys/kernel/debug/dynamic_debug/control
     put "func dump_buf $1p" /sys/kernel/debug/dynamic_debug/control
     put "$2" "/sys/module/$driver/parameters/$([ "$driver" = mlx4_core ] && echo debug_level || echo debug_mask)"
 }
+after() { verbose - 0; put 1 /sys/bus/auxiliary/drivers_autoprobe; }
 [ -e /sys/kernel/debug/dynamic_debug ] || mount -t debugfs none /sys/kernel/debug
 cd "$card" && echo "$pci" > driver/unbind || fail "no driver lets the card go"
+trap after EXIT && trap exit INT TERM
 put 0 /sys/bus/auxiliary/drivers_autoprobe && verbose + 1  # the drivers above would ask much more
 log=$(mktemp) && echo "fingerprint $$ begins" > /dev/kmsg && { cat /dev/kmsg > "$log" & } && reader=$!
 echo "$pci" > "/sys/bus/pci/drivers/$driver/bind"
-verbose - 0 && put 1 /sys/bus/auxiliary/drivers_autoprobe && echo "fingerprint $$ ends" > /dev/kmsg
+after && echo "fingerprint $$ ends" > /dev/kmsg
 for each in "$card/$driver".*; do put "${each##*/}" /sys/bus/auxiliary/drivers_probe; done
 tries=60 && until grep -q "fingerprint $$ ends" "$log" || [ $((tries -= 1)) = 0 ]; do sleep 1; done
 kill "$reader" && sed -i "1,/fingerprint $$ begins/d" "$log"
@@ -95,5 +96,4 @@ case $driver in
         input { if (name == "") name = part[1] " " substr($(NF - 2), 5) (part[1] ~ /REG/ ? " " $(NF - 1) " " $NF : ""); next }
         !/ 0+ 0+ 0+ 0+$/ { key = name " " substr($(NF - 4), 1, 3)
             if (!seen[key]++) print key " = " $(NF - 3) " " $(NF - 2) " " $(NF - 1) " " $NF }' "$log" ;;
-esac
-rm "$log"
+esac && rm "$log"
