@@ -139,6 +139,18 @@ def test_a_chain_rings_once_for_all() -> None:
     assert sender.fetched() == 3
 
 
+def test_entries_behind_a_stored_one_wait_for_their_own_stores() -> None:
+    """Software is ahead: both are in the ring and counted before the first stores arrive."""
+    sender = Sender()
+    for _ in range(2):
+        sender.b.receive()
+    first, second = sender.inline(b"first"), sender.inline(b"second")
+    sender.store(first)
+    assert sender.sent() == [0]
+    sender.store(second)
+    assert (sender.sent(), sender.fetched()) == ([1], 0)
+
+
 def test_entries_of_no_operation_are_taken_as_they_are_stored() -> None:
     """The driver's test of write combining: only the stored ones ask for a completion."""
     sender = Sender()
