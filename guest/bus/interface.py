@@ -61,6 +61,9 @@ class Bus(Owned, Protocol):
     def reset(self) -> None:
         """Reset the function."""
 
+    def enable_master(self) -> None:
+        """Let the function reach memory, and its registers be reached: a reset ends both."""
+
     def abandon(self) -> None:
         """Take note that the device is gone, so that `close` does not wait for it."""
 

@@ -121,7 +121,7 @@ class VfioBus:
             self._device = self._open()
             for bar in bars or self._bars():
                 self._regions[bar] = self._map(bar)
-            self._enable_master()
+            self.enable_master()
         except BaseException:
             self.close()
             raise
@@ -207,6 +207,13 @@ class VfioBus:
         """Reset the function by FLR through VFIO; `OSError` when the device has no reset."""
         fcntl.ioctl(self._device, abi.DEVICE_RESET)
 
+    def enable_master(self) -> None:
+        """Set both bits of the command register; Linux restores the rest after a reset."""
+        _, _, offset = self._region_info(abi.CONFIG_REGION)
+        where = offset + abi.COMMAND_REGISTER
+        (command,) = struct.unpack("<H", os.pread(self._device, 2, where))
+        os.pwrite(self._device, struct.pack("<H", command | abi.COMMAND_MEMORY_AND_MASTER), where)
+
     def abandon(self) -> None:
         """Take note that the device is gone, so that `close` does not wait a minute for it.
 
@@ -289,12 +296,6 @@ class VfioBus:
         fcntl.ioctl(self._device, abi.DEVICE_GET_REGION_INFO, data)
         _, flags, _, _, size, offset = abi.REGION_INFO_FORM.unpack(data)
         return flags, size, offset
-
-    def _enable_master(self) -> None:
-        _, _, offset = self._region_info(abi.CONFIG_REGION)
-        where = offset + abi.COMMAND_REGISTER
-        (command,) = struct.unpack("<H", os.pread(self._device, 2, where))
-        os.pwrite(self._device, struct.pack("<H", command | abi.COMMAND_MEMORY_AND_MASTER), where)
 
     def _vectors(self) -> int:
         data = bytearray(abi.IRQ_INFO_FORM.pack(abi.IRQ_INFO_FORM.size, 0, abi.MSIX_INDEX, 0))

@@ -131,6 +131,11 @@ class SocketBus:
             self.client.reset()
             self._place()
 
+    def enable_master(self) -> None:
+        """Set memory and master enable in the command register, and the BARs' addresses."""
+        with self._lock, contextlib.suppress(OSError):
+            self._place()
+
     def settle(self) -> None:
         """Return after the server has seen every store sent so far."""
         with self._lock:

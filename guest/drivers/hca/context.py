@@ -121,9 +121,7 @@ class PortContext:
 
     def create_comp_channel(self) -> CompChannel:
         """Make a completion channel; raises `VerbsError` when no interrupt vector is left."""
-        channel = CompChannel(self.adapter, self.adapter.vectors.allocate())
-        self._device.channels.append(channel)
-        return channel
+        return CompChannel(self.adapter, self._device.channels)
 
     def create_cq(self, entries: int, channel: CompletionChannel | None = None) -> Cq:
         """Make a completion queue; `channel` is where its events go."""

@@ -165,6 +165,7 @@ class Adapter:
     def _make_ready(self) -> None:
         """Wait until the firmware is ready, and reset a device that a driver left as it was."""
         bus = self.bus
+        bus.enable_master()  # which a reset by others took away
         interface = bus.read32(0, init_segment.INTERFACE)
         if interface == ALL_ONES:
             raise self.health.loss()

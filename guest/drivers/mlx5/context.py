@@ -111,9 +111,7 @@ class Context:
 
     def create_comp_channel(self) -> CompChannel:
         """Make a completion channel; raises `VerbsError` when no interrupt vector is left."""
-        channel = CompChannel(self.adapter, self.adapter.vectors.allocate())
-        self.channels.append(channel)
-        return channel
+        return CompChannel(self.adapter, self.channels)
 
     def create_cq(self, entries: int, channel: CompletionChannel | None = None) -> Cq:
         """Make a completion queue; `channel` is where its events go."""
@@ -178,7 +176,7 @@ class Context:
         for cq in list(self.adapter.completion_queues.values()):
             cq.destroy()
         self.ethernet_port.stop()
-        for channel in self.channels:
+        for channel in list(self.channels):
             channel.close()
         self.async_events.close()
         self.adapter.stop()

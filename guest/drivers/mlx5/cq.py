@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from contextlib import ExitStack
 from typing import Final
 
 from bluebridge.device.layout.failures import BY_NAME
@@ -68,7 +69,10 @@ class Cq(CompletionRing):
         )
         data = (bytes(ENTRY) + bytes(context)).ljust(LIST, b"\0")
         pages = page_list(self._memory.address, len(self._data))
-        self.cqn = adapter.commands.make(Opcode.CREATE_CQ, data + pages)
+        with ExitStack() as undo:
+            undo.callback(self._free)
+            self.cqn = adapter.commands.make(Opcode.CREATE_CQ, data + pages)
+            undo.pop_all()
         adapter.completion_queues[self.cqn] = self
 
     def destroy(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Final
 
 from bluebridge.device.layout.mlx5.commands import Opcode
@@ -61,7 +62,10 @@ class DeviceEventQueue(EventQueue[Event]):
             context=bytes(context), event_bitmask=mask.to_bytes(8, "big").ljust(_MASK_BYTES, b"\0")
         )
         pages = page_list(self._memory.address, len(self._data))
-        self.eqn = adapter.commands.make(Opcode.CREATE_EQ, bytes(data) + pages)
+        with ExitStack() as undo:
+            undo.callback(self._give_back)
+            self.eqn = adapter.commands.make(Opcode.CREATE_EQ, bytes(data) + pages)
+            undo.pop_all()
         self._doorbell = adapter.uar * UAR_BYTES + EQ_ARM
         self._rearm()
 
@@ -73,6 +77,9 @@ class DeviceEventQueue(EventQueue[Event]):
         self._adapter.commands.run(Opcode.DESTROY_EQ, number=self.eqn)
 
     def _release(self) -> None:
+        self._give_back()
+
+    def _give_back(self) -> None:
         self._memory.free()
         self._adapter.vectors.free(self._vector)
 
@@ -114,7 +121,19 @@ class AsyncEventQueue(DeviceEventQueue[AsyncEvent]):
 
 
 class CompChannel(DeviceEventQueue[CompletionQueue]):
-    """A completion channel, which returns the CQs with a completion after `Cq.req_notify`."""
+    """A completion channel, which returns the CQs with a completion after `Cq.req_notify`.
+
+    It is among `channels` while it is open. Raises `VerbsError` when no vector is left.
+    """
+
+    def __init__(self, adapter: Adapter, channels: list[CompChannel]) -> None:
+        super().__init__(adapter, adapter.vectors.allocate())
+        self._channels = channels
+        channels.append(self)
+
+    def _release(self) -> None:
+        super()._release()
+        self._channels.remove(self)
 
     def _take(self, kind: int, entry: memoryview) -> None:
         if kind != EventType.COMPLETION:

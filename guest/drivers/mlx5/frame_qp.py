@@ -6,6 +6,7 @@ Linux `ib/qp.c: create_raw_packet_qp, modify_raw_packet_qp`.
 from __future__ import annotations
 
 import contextlib
+from contextlib import ExitStack
 from typing import Final
 
 from bluebridge.device.layout.mlx5.commands import Opcode
@@ -52,16 +53,11 @@ class FrameQp(WorkQueues):
         self._port = port
         super().__init__(adapter, init, None)
         self.user_index = adapter.name_owner(self)
-        make = adapter.commands.make
-        self._domain = make(Opcode.ALLOC_TRANSPORT_DOMAIN)
-        tis = TISC.pack(transport_domain=self._domain)
-        self._tis = make(Opcode.CREATE_TIS, bytes(CONTEXT) + bytes(tis))
-        self.send_number = self.qpn = make(Opcode.CREATE_SQ, self._sq(pdn))
-        self._rq = make(Opcode.CREATE_RQ, self._receives(pdn)) if self._rq_count else 0
-        self.tir = NO_TIR
-        if self._rq_count:
-            tir = TIRC.pack(dispatch=Dispatch.DIRECT, rqn=self._rq, transport_domain=self._domain)
-            self.tir = make(Opcode.CREATE_TIR, bytes(CONTEXT) + bytes(tir))
+        self._rq, self.tir = 0, NO_TIR
+        with ExitStack() as undo:
+            undo.callback(self._free)
+            self._make(pdn, undo)
+            self._objects = undo.pop_all()
         self._sq_state = self._rq_state = QueueState.RST
         adapter.queue_pairs[self.qpn] = self
 
@@ -92,14 +88,29 @@ class FrameQp(WorkQueues):
         with contextlib.suppress(DeviceLost):  # the states of a lost device's queues do not matter
             self.modify_reset()
         self._port.release(self.tir)
-        run = self._adapter.commands.run
-        if self._rq_count:
-            run(Opcode.DESTROY_TIR, number=self.tir)
-            run(Opcode.DESTROY_RQ, number=self._rq)
-        run(Opcode.DESTROY_SQ, number=self.send_number)
-        run(Opcode.DESTROY_TIS, number=self._tis)
-        run(Opcode.DEALLOC_TRANSPORT_DOMAIN, number=self._domain)
         del self._adapter.queue_pairs[self.qpn]
+        self._objects.close()
+
+    def _make(self, pdn: int, undo: ExitStack) -> None:
+        """Make the device's objects; `undo` destroys them in the opposite order."""
+
+        def make(opcode: Opcode, gone: Opcode, data: bytes = b"") -> int:
+            number = self._adapter.commands.make(opcode, data)
+            undo.callback(self._adapter.commands.run, gone, number=number)
+            return number
+
+        self._domain = make(Opcode.ALLOC_TRANSPORT_DOMAIN, Opcode.DEALLOC_TRANSPORT_DOMAIN)
+        tis = TISC.pack(transport_domain=self._domain)
+        head = bytes(CONTEXT)
+        self._tis = make(Opcode.CREATE_TIS, Opcode.DESTROY_TIS, head + bytes(tis))
+        self.send_number = make(Opcode.CREATE_SQ, Opcode.DESTROY_SQ, self._sq(pdn))
+        self.qpn = self.send_number
+        if self._rq_count:
+            self._rq = make(Opcode.CREATE_RQ, Opcode.DESTROY_RQ, self._receives(pdn))
+            tir = TIRC.pack(dispatch=Dispatch.DIRECT, rqn=self._rq, transport_domain=self._domain)
+            self.tir = make(Opcode.CREATE_TIR, Opcode.DESTROY_TIR, head + bytes(tir))
+
+    def _free(self) -> None:
         del self._adapter.owners[self.user_index]
         self._free_memory()
 

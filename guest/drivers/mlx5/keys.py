@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import Final
 
 from bluebridge.device.layout.fields import Value
@@ -103,7 +104,10 @@ class FastRegMr(Key):
             "free": 1, "umr": 1, "access_mode": AccessMode.MTT, "may_invalidate": 1,
             "log_page_size": 12, "translations": -(-max_pages // _ADDRESSES),
         }  # fmt: skip
-        super().__init__(adapter, pdn, values)
+        with ExitStack() as undo:
+            undo.callback(self.page_list.free)
+            super().__init__(adapter, pdn, values)
+            undo.pop_all()
 
     def next_key(self) -> int:
         """Count up the key's low byte for the next REG_MR and return the new key.

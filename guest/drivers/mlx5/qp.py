@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import Final
 
 from bluebridge.device.layout.fields import Value
@@ -80,7 +81,10 @@ class Qp(WorkQueues):
         values = self._fields(pdn)
         data = QP_IN.pack(context=bytes(QPC.pack(values)))
         pages = self._pages(0, len(self._data))
-        self.send_number = adapter.commands.make(Opcode.CREATE_QP, bytes(data) + pages)
+        with ExitStack() as undo:
+            undo.callback(self._free)
+            self.send_number = adapter.commands.make(Opcode.CREATE_QP, bytes(data) + pages)
+            undo.pop_all()
         self.qpn = GSI_QPN if init.type is QpType.GSI else self.send_number
         adapter.queue_pairs[self.qpn] = self
 
@@ -118,6 +122,9 @@ class Qp(WorkQueues):
             self.modify_reset()
         self._adapter.commands.run(Opcode.DESTROY_QP, number=self.send_number)
         del self._adapter.queue_pairs[self.qpn]
+        self._free()
+
+    def _free(self) -> None:
         del self._adapter.owners[self.user_index]
         self._free_memory()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import Final
 
 from bluebridge.device.layout.mlx5.commands import Opcode
@@ -49,7 +50,10 @@ class Srq(SharedReceives):
         }  # fmt: skip
         context = wq_context(self._work, RMPC.pack(state=RMP_READY))
         pages = page_list(self._memory.address, len(self.data))
-        self.srqn = adapter.commands.make(Opcode.CREATE_RMP, bytes(CONTEXT) + context + pages)
+        with ExitStack() as undo:
+            undo.callback(self._free_memory)
+            self.srqn = adapter.commands.make(Opcode.CREATE_RMP, bytes(CONTEXT) + context + pages)
+            undo.pop_all()
 
     def arm_limit(self, limit: int) -> None:
         """Ask for one SRQ_LIMIT event when fewer than `limit` requests are left."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from contextlib import ExitStack
 from typing import Final
 
 from bluebridge.device.layout.mlx4.commands import Opcode
@@ -84,16 +85,22 @@ class Cq(CompletionRing):
             mtt_addr=self._mtt.address,
             doorbell_record=self._record.address,
         )
+        with ExitStack() as undo:
+            undo.callback(self._free)
+            adapter.commands.run(Opcode.SW2HW_CQ, self.cqn, data=context)
+            undo.pop_all()
         adapter.completion_queues[self.cqn] = self
-        adapter.commands.run(Opcode.SW2HW_CQ, self.cqn, data=context)
 
     def destroy(self) -> None:
         """Take the queue back from the device; its queue pairs must be gone."""
         if self._adapter.completion_queues.pop(self.cqn, None) is None:
             return
         self._adapter.commands.run(Opcode.HW2SW_CQ, self.cqn, 1)
-        self._adapter.icm.free_mtt(self._mtt)
         self._free()
+
+    def _free(self) -> None:
+        self._adapter.icm.free_mtt(self._mtt)
+        super()._free()
         self._adapter.numbers.completion_queues.free(self.cqn)
 
     def _arm(self, sequence: int, solicited_only: bool) -> None:

@@ -6,6 +6,7 @@ import struct
 import time
 from abc import abstractmethod
 from collections.abc import Callable
+from contextlib import ExitStack
 
 from bluebridge.device.layout.mlx4.commands import MODIFIER_UNMAP_EQ, Opcode
 from bluebridge.device.layout.mlx4.contexts import EQ_STATE_ARMED, EQC
@@ -40,7 +41,10 @@ class EventQueue(SharedEventQueue[Event]):
         context = EQC.pack(
             state=EQ_STATE_ARMED, log_size=LOG_ENTRIES, vector=vector, mtt_addr=self._mtt.address
         )
-        adapter.commands.run(Opcode.SW2HW_EQ, self.eqn, data=context)
+        with ExitStack() as undo:
+            undo.callback(self._give_back)
+            adapter.commands.run(Opcode.SW2HW_EQ, self.eqn, data=context)
+            undo.pop_all()
         self._rearm()
 
     @abstractmethod
@@ -51,6 +55,9 @@ class EventQueue(SharedEventQueue[Event]):
         self._adapter.commands.run(Opcode.HW2SW_EQ, self.eqn, 1)
 
     def _release(self) -> None:
+        self._give_back()
+
+    def _give_back(self) -> None:
         self._adapter.icm.free_mtt(self._mtt)
         self._memory.free()
         self._adapter.numbers.event_queues.free(self.eqn)
@@ -115,7 +122,19 @@ class AsyncEventQueue(EventQueue[AsyncEvent]):
 
 
 class CompChannel(EventQueue[CompletionQueue]):
-    """A completion channel, which returns the CQs with a completion after `Cq.req_notify`."""
+    """A completion channel, which returns the CQs with a completion after `Cq.req_notify`.
+
+    It is among `channels` while it is open. Raises `VerbsError` when no vector is left.
+    """
+
+    def __init__(self, adapter: Adapter, channels: list[CompChannel]) -> None:
+        super().__init__(adapter, adapter.vectors.allocate())
+        self._channels = channels
+        channels.append(self)
+
+    def _release(self) -> None:
+        super()._release()
+        self._channels.remove(self)
 
     def _take(self, kind: int, entry: memoryview) -> None:
         if kind != EventType.COMP:

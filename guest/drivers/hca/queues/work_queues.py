@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from contextlib import ExitStack
 
 from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.device.layout.mlx4.contexts import SRQC
@@ -46,7 +47,10 @@ class Srq(SharedReceives):
             pd=pdn,
             doorbell_record=self._record.address,
         )
-        adapter.commands.run(Opcode.SW2HW_SRQ, self.srqn, data=context)
+        with ExitStack() as undo:
+            undo.callback(self._give_back)
+            adapter.commands.run(Opcode.SW2HW_SRQ, self.srqn, data=context)
+            undo.pop_all()
 
     def arm_limit(self, limit: int) -> None:
         """Ask for one SRQ_LIMIT event when fewer than `limit` requests are left."""
@@ -55,6 +59,9 @@ class Srq(SharedReceives):
     def destroy(self) -> None:
         """Take the queue back from the device; its queue pairs must be gone."""
         self._adapter.commands.run(Opcode.HW2SW_SRQ, self.srqn, 1)
+        self._give_back()
+
+    def _give_back(self) -> None:
         self._adapter.icm.free_mtt(self.mtt)
         self._free_memory()
         self._adapter.numbers.shared_receive_queues.free(self.srqn)

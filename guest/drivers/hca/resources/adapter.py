@@ -89,6 +89,7 @@ def reset_device(bus: Bus, health: HcaHealth) -> None:
     bus.write32(0, RESET_OFFSET, RESET_VALUE)
     after = "command register after the reset"
     _wait(bus, health, HCR.at("control"), READY_SECONDS, after, HCR_GO)
+    bus.enable_master()  # as mlx4_load_one does: a reset by others took it away
 
 
 def _wait(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 
 from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.device.layout.mlx4.contexts import MPT, MPT_STATUS_FREE, MPT_STATUS_SOFTWARE
@@ -129,7 +130,10 @@ class FastRegMr(_Region):
             "mtt_sz": max_pages,
             "mtt_addr": mtt.address,
         }
-        super().__init__(adapter, pdn, entry, mtt)
+        with ExitStack() as undo:
+            undo.callback(self.page_list.free)
+            super().__init__(adapter, pdn, entry, mtt)
+            undo.pop_all()
 
     def next_key(self) -> int:
         """Count up the key's low byte for the next REG_MR and return the new key.

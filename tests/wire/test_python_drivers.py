@@ -1,0 +1,98 @@
+"""Both Python drivers over a device that refuses to make an object, or was reset by others."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bluebridge.device.cards import CARDS, CONNECTX3, CONNECTX5
+from bluebridge.guest.errors import VerbsError
+from bluebridge.guest.providers import open_device
+from bluebridge.guest.verbs import QpType
+from bluebridge.guest.verbs.values import QpInit
+from bluebridge.host_tools.lab.hardware import tell
+from bluebridge.host_tools.vfio_user.bus import SocketBus
+from tests.models.server import devices
+
+CONNECTX3_MAKES = {
+    "SW2HW_CQ": lambda device, domain, cq: device.create_cq(64),
+    "SW2HW_EQ": lambda device, domain, cq: device.create_comp_channel(),
+    "SW2HW_SRQ": lambda device, domain, cq: domain.create_srq(64),
+    "SW2HW_MPT": lambda device, domain, cq: domain.alloc_fast_reg_mr(8),
+}
+CONNECTX5_MAKES = {
+    "CREATE_CQ": lambda device, domain, cq: device.create_cq(64),
+    "CREATE_EQ": lambda device, domain, cq: device.create_comp_channel(),
+    "CREATE_RMP": lambda device, domain, cq: domain.create_srq(64),
+    "CREATE_MKEY": lambda device, domain, cq: domain.alloc_fast_reg_mr(8),
+    "CREATE_QP": lambda device, domain, cq: domain.create_qp(QpInit(QpType.RC, cq, cq, 8, 8)),
+    "CREATE_SQ": lambda device, domain, cq: domain.create_qp(QpInit(QpType.RAW_ETH, cq, cq, 8, 8)),
+    "CREATE_TIR": lambda device, domain, cq: domain.create_qp(QpInit(QpType.RAW_ETH, cq, cq, 8, 8)),
+}
+MAKES: list[Any] = [
+    pytest.param(card.name, opcode, make, id=f"{card.name}-{opcode}")
+    for card, makes in ((CONNECTX3, CONNECTX3_MAKES), (CONNECTX5, CONNECTX5_MAKES))
+    for opcode, make in makes.items()
+]
+"""Ways to make an object of a card, with the command that makes it."""
+REFUSED = {"connectx3": "EXCEED_LIM", "connectx5": "LIM_ERR"}
+TIMES = 40
+"""More often than there are vectors, or numbers of event queues."""
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]]:
+    """The folder of a server of each card, with its sockets."""
+    with contextlib.ExitStack() as stack:
+        found = {name: tmp_path_factory.mktemp(name) for name in CARDS}
+        for name, folder in found.items():
+            stack.enter_context(devices(folder, "--card", name))
+        yield found
+
+
+@pytest.mark.parametrize(("card", "opcode", "make"), MAKES)
+def test_what_could_not_be_made_keeps_nothing(
+    folders: dict[str, Path], card: str, opcode: str, make: Callable[..., object]
+) -> None:
+    """Neither memory nor numbers nor a vector; then it can be made."""
+    folder = folders[card]
+    with contextlib.closing(SocketBus(folder / "a")) as bus, open_device(bus) as device:
+        domain, cq = device.alloc_pd(), device.create_cq(16)
+        domain.alloc_fast_reg_mr(1).close()  # the domain's own key to lists of pages stays
+        before = bus.available()
+        for _ in range(TIMES):
+            tell(folder / "control", f"arm a command-fails opcode={opcode} status={REFUSED[card]}")
+            with pytest.raises(VerbsError, match=opcode):
+                make(device, domain, cq)
+            assert bus.available() == before
+            tell(folder / "control", "disarm a")
+        make(device, domain, cq)
+
+
+@pytest.mark.parametrize("card", CARDS)
+def test_a_reset_by_others_is_no_end(folders: dict[str, Path], card: str) -> None:
+    """The device is lost; the bus, on which it is opened anew, is not."""
+    with contextlib.closing(SocketBus(folders[card] / "a")) as bus:
+        device = open_device(bus)
+        tell(folders[card] / "control", "arm a function-reset")
+        with pytest.raises(VerbsError):
+            device.query_port()
+        for _ in range(2):
+            with open_device(bus) as device:
+                assert device.create_cq(16).poll() == []
+
+
+@pytest.mark.parametrize("card", CARDS)
+def test_a_closed_channel_is_forgotten(folders: dict[str, Path], card: str) -> None:
+    with contextlib.closing(SocketBus(folders[card] / "a")) as bus, open_device(bus) as device:
+        kept = device.create_comp_channel()
+        for _ in range(TIMES):
+            device.create_comp_channel().close()
+        assert device.channels == [kept]  # type: ignore[attr-defined]
+        kept.close()
+        kept.close()
+        assert device.channels == []  # type: ignore[attr-defined]
