@@ -51,10 +51,11 @@ def change(
     offset: int = 0,
     values: Mapping[str, Value] = MappingProxyType({}),
     entries: bytes | None = None,
+    place: int = 0,
 ) -> None:
     """Post a change of a key, with a list in the entry or `apart` from it.
 
-    The list has `pages`, which are present, or `entries`.
+    The list has `pages`, which are present, or `entries`, which are put to `place` first.
     """
     raw = b"" if pages is None else listed(pages)
     if entries is not None:
@@ -62,7 +63,9 @@ def change(
     flags |= UmrFlag.OFFSET if offset else 0
     tail = raw
     if apart:
-        tail = pack(">IIQ", len(raw), pair.node.key, pair.node.memory(raw))
+        if place:
+            pair.node.host.poke(place, raw)
+        tail = pack(">IIQ", len(raw), pair.node.key, place or pair.node.memory(raw))
     else:
         flags |= UmrFlag.INLINE
     control = UMR.pack(flags=flags, octowords=len(raw) // 16, offset=offset, mask=mask)

@@ -47,6 +47,7 @@ class Pager:
         self.seen = 0
         self.kept: dict[int, int] = {}
         self._make_eq()
+        self._list = node.host.allocate(len(self.entries) * 8)
         self.key = empty_key(node, count)
         values: dict[str, Value] = {
             **ACCESS, "start": start, "length": count * PAGE, "pd": node.pd, "atomic": 1,
@@ -73,7 +74,16 @@ class Pager:
     ) -> None:
         raw = b"".join(entry.to_bytes(8, "big") for entry in entries)
         pair, key = self.updater, self.key
-        change(pair, key, mask, flags=flags, offset=offset, values=values or {}, entries=raw)
+        change(
+            pair,
+            key,
+            mask,
+            flags=flags,
+            offset=offset,
+            values=values or {},
+            entries=raw,
+            place=self._list,
+        )
         self.updater.sent()
 
     def backing(self, page: int) -> int:
@@ -99,7 +109,7 @@ class Pager:
     def take(self, first: int, count: int = 1) -> None:
         """Take pages away, as when they are swapped out; `lend` brings them back."""
         for page in range(first, first + count):
-            self.kept[page] = self.backing(page)
+            self.kept[page] = self.backing(page) or self.kept.get(page, 0)
             self.entries[page] = 0
         self._publish(first, count)
 

@@ -9,7 +9,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable
 
-from tests.world import connection
+from tests.world import connection, paging
 from tests.world.ntrdma import survival
 from tests.world.ntrdma import world as ntrdma
 from tests.world.rtrs import world as rtrs
@@ -21,6 +21,7 @@ Run = Callable[..., Counter[str]]
 WORLDS: dict[str, Run] = {
     "ntrdma": ntrdma.replay,
     "connection": connection.replay,
+    "paging": paging.replay,
     "rtrs": rtrs.replay,
     "survival": survival.replay,
     "verbs": verbs.replay,
