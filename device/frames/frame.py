@@ -27,7 +27,7 @@ ONES: Final = 0xFFFF
 _TYPE_OFFSET: Final = 12
 _TAG: Final = 4
 _TAGS: Final = (ETHERTYPE_VLAN, ETHERTYPE_SERVICE_VLAN)
-_MORE_FRAGMENTS_OR_OFFSET: Final = 0x3FFF
+MORE_FRAGMENTS_OR_OFFSET: Final = 0x3FFF
 _IPV6_OPTIONS: Final = (0, 43, 60)  # hop by hop, routing, destination
 _IPV6_FRAGMENT: Final = 44
 _FOLD_BYTES: Final = 512
@@ -126,7 +126,7 @@ class FrameHeaders:
         self.options = header > IPV4_HEADER
         self.transport, self.end = start + header, start + total
         self.protocol = frame[start + 9]
-        self.fragment = bool(_U16(frame, start + 6)[0] & _MORE_FRAGMENTS_OR_OFFSET)
+        self.fragment = bool(_U16(frame, start + 6)[0] & MORE_FRAGMENTS_OR_OFFSET)
         self._check_transport()
 
     def _ipv6(self, frame: Frame, start: int, length: int) -> None:

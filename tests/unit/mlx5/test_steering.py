@@ -290,6 +290,30 @@ def test_frames_of_another_transport_domain_come_back_until_loopback_is_off(
     assert net.a.completions(rq), "what goes to a group leaves as well, and what does not come back"
 
 
+@pytest.mark.parametrize("version", [4, 6])
+@pytest.mark.parametrize("protocol", [6, 17])
+def test_headers_match_though_their_packet_tells_another_length(
+    net: Net, version: int, protocol: int
+) -> None:
+    """rdma-core's `test_flow`: its IPv6 packets count their own header as payload."""
+    table = net.b.make_table()
+    words = ("tcp_sport", "tcp_dport") if protocol == 6 else ("udp_sport", "udp_dport")
+    what = dict(zip(words, (1000, 2000), strict=True))
+    mask = dict.fromkeys(words, 0xFFFF)
+    group = net.b.make_group(table, 0, 0, ip_version=15, protocol=0xFF, **mask)
+    net.set(table, group, 0, net.tir(2), ip_version=version, protocol=protocol, **what)
+    net.b.set_root(table)
+    if version == 6:
+        ip = pack(">IHBB32x", 6 << 28, 200, protocol, 64)
+    else:
+        ip = pack(">BBHHHBBH8x", 0x45, 0, 200, 0, 0, 64, protocol, 0)
+    kind = b"\x86\xdd" if version == 6 else b"\x08\0"
+    frame = net.b.mac + net.a.mac + kind + ip + pack(">HH", 1000, 2000)
+    assert net.arrivals(frame + bytes(40)) == [2]
+    if version == 6:
+        assert net.arrivals(frame) == [], "no whole header, no ports"
+
+
 # -- garbage -------------------------------------------------------------------------------------
 
 
