@@ -24,8 +24,12 @@ class SharedRing(SharedReceiveQueue):
     """One SRQ of `1 << log_size` entries of `1 << shift` bytes; `current` is the next entry.
 
     `consumed` counts those taken, `known` those posted at the last look, both modulo 2**16.
-    `record` is the guest-physical address of the doorbell record.
+    `record` is the guest-physical address of the doorbell record. `cyclic`: entries follow each
+    other in the order of the ring, whatever they say; `head` are the bytes before their lists.
     """
+
+    cyclic = False
+    head = NEXT_SIZE
 
     def __init__(
         self,
@@ -60,11 +64,12 @@ class SharedRing(SharedReceiveQueue):
             return None
         index = self.current
         raw = self.buffer.read(index << self.shift, 1 << self.shift, What.SRQ_WQE, self.srqn)
-        self.current = int.from_bytes(raw[2:4], "big") & ((1 << self.log_size) - 1)
+        following = index + 1 if self.cyclic else int.from_bytes(raw[2:4], "big")
+        self.current = following & ((1 << self.log_size) - 1)
         self.consumed = (self.consumed + 1) & COUNTER_MASK
         if self.limit:
             self._check_limit()
-        return ReceiveWork(index, parse_receive(raw[NEXT_SIZE:]), self.pd)
+        return ReceiveWork(index, parse_receive(raw[self.head :]), self.pd)
 
     def take_many(self, count: int) -> list[ReceiveWork]:
         """Consume and return the next entries, at most `count`, as `ReceiveRing` does."""

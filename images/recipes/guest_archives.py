@@ -147,7 +147,7 @@ class MessageLibrariesRecipe(GuestArchiveRecipe):
         "usr/bin/fi_pingpong",
         *(
             f"{LIBRARIES}/ucx/libuct_{part}.so.0{end}"
-            for part in ("ib", "rdmacm")
+            for part in ("ib", "ib_mlx5", "rdmacm")
             for end in ("", ".0.0")
         ),
         f"{LIBRARIES}/pmix2/lib",

@@ -8,7 +8,7 @@ from typing import Final
 from bluebridge.device.fabric.interface import Fabric
 from bluebridge.device.layout.fields import Value
 from bluebridge.device.layout.mlx5.commands import Opcode, Status
-from bluebridge.device.layout.mlx5.contexts import NIC_VPORT, RMPC, WQ, WQ_OFFSET
+from bluebridge.device.layout.mlx5.contexts import NIC_VPORT, RMPC, WQ, WQ_OFFSET, QueueType
 from bluebridge.device.layout.mlx5.cqe import CQE, CqeOpcode
 from bluebridge.device.layout.mlx5.objects import (
     CONTEXT,
@@ -75,15 +75,19 @@ class RoceNode(Mlx5Node):
         """Make a queue pair in RST with queues of its own."""
         return Pair(self, service, **values)
 
-    def make_pool(self, count: int = 1 << LOG_RQ) -> Shared:
-        """Make an RMP."""
+    def make_pool(
+        self, count: int = 1 << LOG_RQ, kind: int = QueueType.LINKED_LIST, *, plain: bool = False
+    ) -> Shared:
+        """Make an RMP; entries of a ring do not say which is the next one, `plain` ones cannot."""
         address, record = self.host.allocate(4096), self.host.allocate(64)
         work = WQ.pack(
-            pd=self.pd, doorbell_record=record, log_stride=RECEIVE_SHIFT, log_size=LOG_RQ
+            pd=self.pd, doorbell_record=record, log_stride=RECEIVE_SHIFT, log_size=LOG_RQ, type=kind
         )
-        context = bytes(RMPC.pack(state=1))[:WQ_OFFSET] + bytes(work)
+        context = bytes(RMPC.pack(state=1, plain=plain))[:WQ_OFFSET] + bytes(work)
         number = self.make(Opcode.CREATE_RMP, bytes(CONTEXT) + context + self.pages(address, 1))
-        return Shared(self, number, address, record, count)
+        shared = Shared(self, number, address, record, count)
+        shared.head = b"" if plain else None if kind == QueueType.LINKED_LIST else bytes(16)
+        return shared
 
     def make_xrc_srq(self, xrcd: int, cq: Queue, user_index: int = USER_INDEX) -> Shared:
         """Make a shared receive queue of XRC."""
@@ -102,12 +106,16 @@ class Shared:
     def __init__(self, node: RoceNode, number: int, address: int, record: int, count: int) -> None:
         self.node, self.number, self.address, self.record = node, number, address, record
         self.count, self.posted = count, 0
+        self.head: bytes | None = None
+        """The first bytes of entries; None for the index of the next one."""
 
     def post(self, size: int = 256) -> int:
         """Post a receive; its buffer."""
         buffer = self.node.host.allocate(max(size, 64))
         slot = self.posted % self.count
-        entry = pack(">HHQI", 0, (slot + 1) % self.count, 0, 0)
+        entry = self.head
+        if entry is None:
+            entry = pack(">HHQI", 0, (slot + 1) % self.count, 0, 0)
         entry += pack(">IIQ", size, self.node.key, buffer) + pack(">IIQ", 0, INVALID_LKEY, 0)
         self.node.host.poke(self.address + (slot << RECEIVE_SHIFT), entry)
         self.posted += 1

@@ -149,7 +149,7 @@ RMPC = Struct(
     "RMPC",
     0xF0,
     bits("state", 0x00, 4, 23, 20, "1 = ready"),
-    bits("cyclic", 0x04, 4, 31),
+    bits("plain", 0x04, 4, 31, doc="entries of a ring begin with their lists"),
     doc="Receive memory pool, which queues share; its work queue is at 0x30.",
     source="mlx5_ifc.h: mlx5_ifc_rmpc_bits",
 )

@@ -71,4 +71,6 @@ RULES: dict[int, Rule] = {
     Opcode.QUERY_NIC_VPORT_CONTEXT: Rule(query_context),
     Opcode.MODIFY_NIC_VPORT_CONTEXT: Rule(modify_context, VPORT_IN + NIC_VPORT.size),
     Opcode.QUERY_VPORT_COUNTER: Rule(query_counters),
+    # No port is joined to another one, which the zeros say. UCX asks in any case.
+    Opcode.QUERY_LAG: Rule(nothing),
 }

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from bluebridge.device.layout.mlx5.commands import Status
-from bluebridge.device.layout.mlx5.contexts import RMPC, WQ, WQ_OFFSET
+from bluebridge.device.layout.mlx5.contexts import RMPC, WQ, WQ_OFFSET, QueueType
 from bluebridge.device.layout.mlx5.event_queues import DATA_BYTES, DATA_OFFSET, QUEUE_EQE, EventType
 from bluebridge.device.layout.mlx5.objects import ENTRY, LIST
 from bluebridge.device.layout.mlx5.queue_pairs import (
@@ -18,6 +18,7 @@ from bluebridge.device.layout.mlx5.queue_pairs import (
     XRC_SRQC,
 )
 from bluebridge.device.layout.mlx5.user_contexts import RING_UMEM
+from bluebridge.device.layout.mlx5.wqe import SEGMENT_BYTES
 from bluebridge.device.mlx5.numbers import Numbers
 from bluebridge.device.mlx5.rings.page_lists import Place
 from bluebridge.device.mlx5.rings.surroundings import Surroundings
@@ -133,17 +134,21 @@ class SharedReceiveRings(SharedReceiveQueues):
         """Make an RMP (CREATE_RMP); returns its number. Raises `Refused`."""
         get = WQ.get
         log_size, shift = get(context, "log_size", WQ_OFFSET), get(context, "log_stride", WQ_OFFSET)
-        if RMPC.get(context, "cyclic") or get(context, "type", WQ_OFFSET):
-            raise Refused(Status.BAD_PARAM, "entries of an RMP are a linked list")
+        kind, plain = get(context, "type", WQ_OFFSET), bool(RMPC.get(context, "plain"))
+        if kind not in (QueueType.LINKED_LIST, QueueType.CYCLIC):
+            raise Refused(Status.BAD_PARAM, f"an RMP of type {kind} is not offered")
+        if plain and kind != QueueType.CYCLIC:
+            raise Refused(Status.BAD_PARAM, "entries of a linked list say which is next")
         offset = get(context, "page_offset", WQ_OFFSET)
         pages = get(context, "log_page_size", WQ_OFFSET)
         place = self._around.pages.place(WQ, context, listed, pages, offset, WQ_OFFSET)
-        buffer = self._buffer(place, log_size, shift)
+        buffer = self._buffer(place, log_size, shift, 0 if plain else NEXT_SIZE)
         record = self._around.pages.record(WQ, context, WQ_OFFSET)
         number = self._numbers.take()
-        self._queues[number] = SharedReceiveRing(
-            self._around, number, context, buffer, log_size, shift, record
-        )
+        queue = SharedReceiveRing(self._around, number, context, buffer, log_size, shift, record)
+        queue.cyclic = kind == QueueType.CYCLIC
+        queue.head = 0 if plain else NEXT_SIZE
+        self._queues[number] = queue
         return number
 
     def create_xrc(self, data: bytes) -> int:
@@ -161,10 +166,12 @@ class SharedReceiveRings(SharedReceiveQueues):
         )
         return number
 
-    def _buffer(self, place: Place, log_size: int, shift: int) -> QueueBuffer:
+    def _buffer(
+        self, place: Place, log_size: int, shift: int, head: int = NEXT_SIZE
+    ) -> QueueBuffer:
         if log_size > MAX_LOG_SIZE:
             raise Refused(Status.BAD_PARAM, f"a queue of 2**{log_size} entries")
-        if 1 << shift <= NEXT_SIZE or shift > MAX_SHIFT:
+        if 1 << shift < head + SEGMENT_BYTES or shift > MAX_SHIFT:
             raise Refused(Status.BAD_PARAM, f"entries of 2**{shift} bytes")
         return self._around.pages.buffer(place, 1 << (log_size + shift))
 

@@ -13,7 +13,7 @@ from bluebridge.device.fabric.faults.stage import FaultRules
 from bluebridge.device.fabric.local import LocalFabric
 from bluebridge.device.layout.failures import BY_NAME
 from bluebridge.device.layout.mlx5.commands import Opcode, Status
-from bluebridge.device.layout.mlx5.contexts import CQC, WQ, WQ_OFFSET
+from bluebridge.device.layout.mlx5.contexts import CQC, WQ, WQ_OFFSET, QueueType
 from bluebridge.device.layout.mlx5.cqe import CQE, CQE_SIZE, ERROR_CQE, CqeOpcode, Syndrome
 from bluebridge.device.layout.mlx5.event_queues import QUEUE_EQE, EventType
 from bluebridge.device.layout.mlx5.init_segment import SEND_DOORBELL
@@ -295,11 +295,15 @@ def test_groups_get_copies(nodes: tuple[RoceNode, RoceNode]) -> None:
     assert (len(one.received()), len(two.received())) == (1, 0)
 
 
+@pytest.mark.parametrize(
+    ("kind", "plain"),
+    [(QueueType.LINKED_LIST, False), (QueueType.CYCLIC, False), (QueueType.CYCLIC, True)],
+)
 def test_a_shared_queue_gives_receives_and_tells_its_limit(
-    nodes: tuple[RoceNode, RoceNode],
+    nodes: tuple[RoceNode, RoceNode], kind: QueueType, plain: bool
 ) -> None:
     a, b = nodes
-    pool = b.make_pool()
+    pool = b.make_pool(kind=kind, plain=plain)
     sender = a.make_pair()
     shared = {"rq_type": Receives.SHARED, "srqn": pool.number}
     receiver = b.make_pair(**shared)

@@ -123,6 +123,12 @@ def test_general_objects_are_refused_by_type(node: Mlx5Node) -> None:
     assert node.status(Opcode.CREATE_GENERAL_OBJECT, bytes(64)) is Status.BAD_PARAM
 
 
+def test_no_port_is_joined_to_another(node: Mlx5Node) -> None:
+    """UCX asks (QUERY_LAG), and takes a refusal for an error."""
+    node.uid = make_context(node)
+    assert not any(node.command(Opcode.QUERY_LAG)[8:])
+
+
 # -- memory ------------------------------------------------------------------------------------
 
 
