@@ -258,7 +258,6 @@ POINTS = [
 ]
 
 
-@pytest.mark.brief("keeper in the middle of krping")
 @pytest.mark.parametrize("point", POINTS)
 def test_killed(chain: Chain, tmp_path: Path, point: str) -> None:
     if point in DURING_UP:
