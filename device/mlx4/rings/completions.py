@@ -11,12 +11,11 @@ from bluebridge.device.armed_faults import ArmedFaults
 from bluebridge.device.fabric.addresses import LinkLayer
 from bluebridge.device.fabric.messages import Datagram
 from bluebridge.device.frames.receiving import IS_IPV4, IS_IPV6, L4_GOOD, TAG_SIZE, findings
-from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.mlx4.cqe import GRH_PRESENT, IS_SEND_BIT, L4_CHECKED, OPCODE_ERROR
 from bluebridge.device.layout.net.ethernet import HEADER_SIZE, NO_VLAN
 from bluebridge.device.layout.net.roce import GRH_SIZE, Op
 from bluebridge.device.mlx4.rings.clock import stamped
-from bluebridge.device.mlx4.rings.completion_queues import CompletionQueues
+from bluebridge.device.mlx4.rings.completion_queues import CompletionQueue, CompletionQueues
 from bluebridge.device.mlx4.rings.event_queues import EventQueues
 from bluebridge.device.mlx4.words import (
     EVENTS,
@@ -27,9 +26,10 @@ from bluebridge.device.mlx4.words import (
     VENDOR_SYNDROMES,
 )
 from bluebridge.device.pci.bus import HostBus
-from bluebridge.device.rdma.pairs.queues import CUSTOMER_TAG, NO_TAG, Completions, Received
+from bluebridge.device.rdma.pairs.queues import CUSTOMER_TAG, NO_TAG, Received
 from bluebridge.device.rdma.vocabulary import AsyncEvent, CompletionStatus
 from bluebridge.device.rdma.work import ReceiveWork
+from bluebridge.device.rings.posted_completions import PostedCompletions
 
 CQE: Final = Struct(">III8xIH5xB")
 DATAGRAM_CQE: Final = Struct(">IIIH6sIHH3xB")
@@ -47,13 +47,11 @@ _L4_CHECKED: Final = int(L4_CHECKED)
 _IS_SEND_BIT: Final = int(IS_SEND_BIT)
 
 
-class CompletionWriter(Completions):
+class CompletionWriter(PostedCompletions):
     """The writer of the completions and asynchronous events of one queue pair.
 
-    `send_cqn` and `recv_cqn` are the numbers of its completion queues; one that does not exist
-    when a completion is due costs a line in the log. One that takes no entry any more calls
-    `lost`, later, in the server's loop. Stamps tell when something happened, not when its entry is
-    written: software compares those of both ends.
+    `send_cqn` and `recv_cqn` are the numbers of its completion queues. Stamps tell when something
+    happened, not when its entry is written: software compares those of both ends.
     """
 
     def __init__(
@@ -66,36 +64,33 @@ class CompletionWriter(Completions):
         recv_cqn: int,
         faults: ArmedFaults,
     ) -> None:
-        self._bus = bus
+        super().__init__(bus, faults, qpn)
         self._cqs = cqs
         self._eqs = eqs
-        self._qpn = qpn
         self._send_cqn = send_cqn
         self._recv_cqn = recv_cqn
-        self._faults = faults
-        self._losing = False
         self._collected: list[bytes] = []
 
     # -- sends --------------------------------------------------------------------------------
 
     def complete_send(self, index: int, operation: int, length: int, left: int = 0) -> None:
-        self._bus.concern(self._qpn, index)
+        self._bus.concern(self._number, index)
         opcode = _IS_SEND_BIT | SEND_OPCODES[operation]
-        cqe = CQE.pack(self._qpn, 0, 0, length, index & 0xFFFF, opcode)
-        self._post(self._send_cqn, cqe, when=left)
+        cqe = CQE.pack(self._number, 0, 0, length, index & 0xFFFF, opcode)
+        self._post_at(self._send_cqn, cqe, left)
 
     def fail_send(self, index: int, status: CompletionStatus) -> None:
-        self._bus.concern(self._qpn, index)
+        self._bus.concern(self._number, index)
         self.diagnostics.send_failed(status)
-        self._post(self._send_cqn, self._error(index, status, _IS_SEND_BIT), error=True)
+        self._post_at(self._send_cqn, self._error(index, status, _IS_SEND_BIT), 0, error=True)
 
     def collect_send(self, index: int, operation: int, length: int) -> None:
         opcode = _IS_SEND_BIT | SEND_OPCODES[operation]
-        self._collected.append(CQE.pack(self._qpn, 0, 0, length, index & 0xFFFF, opcode))
+        self._collected.append(CQE.pack(self._number, 0, 0, length, index & 0xFFFF, opcode))
 
     def post_collected(self, left: int = 0) -> None:
         entries, self._collected = self._collected, []
-        self._post_many(self._send_cqn, entries, [left] * len(entries))
+        self._post_all_at(self._send_cqn, entries, [left] * len(entries))
 
     def forget_collected(self) -> None:
         self._collected = []
@@ -113,8 +108,8 @@ class CompletionWriter(Completions):
         cqn: int = -1,
     ) -> None:
         opcode = RECEIVE_OPCODES[op]
-        cqe = CQE.pack(self._qpn, immediate, source, length, index & 0xFFFF, opcode)
-        self._post(self._recv_cqn if cqn < 0 else cqn, cqe, solicited)
+        cqe = CQE.pack(self._number, immediate, source, length, index & 0xFFFF, opcode)
+        self._post_at(self._recv_cqn if cqn < 0 else cqn, cqe, 0, solicited)
 
     def complete_datagram(
         self,
@@ -133,7 +128,7 @@ class CompletionWriter(Completions):
         """
         route, immediate = message.route, message.immediate
         opcode = RECEIVE_OPCODES[Op.SEND if immediate is None else Op.SEND_IMM]
-        qpn, source, address, checksum = self._qpn, message.source_qpn, route.smac, 0
+        qpn, source, address, checksum = self._number, message.source_qpn, route.smac, 0
         if link is LinkLayer.INFINIBAND:
             source |= _GRH_PRESENT * bool(message.grh) | path_bits << 24
             sl_vid = route.service_level << 12
@@ -158,104 +153,54 @@ class CompletionWriter(Completions):
             checksum,
             opcode,
         )
-        self._post(self._recv_cqn, cqe, message.solicited)
+        self._post_at(self._recv_cqn, cqe, 0, message.solicited)
 
     def complete_frames(
         self, receives: Sequence[tuple[ReceiveWork, bytes]], received: Sequence[Received]
     ) -> None:
         entries: list[bytes] = []
         for (work, frame), known in zip(receives, received, strict=True):
-            entries.append(frame_cqe(self._qpn, work.index, len(frame), known))
-        self._post_many(self._recv_cqn, entries, [known.arrived for known in received])
+            entries.append(frame_cqe(self._number, work.index, len(frame), known))
+        self._post_all_at(self._recv_cqn, entries, [known.arrived for known in received])
 
     def fail_receive(
         self, index: int, status: CompletionStatus, cqn: int = -1, source: int = 0
     ) -> None:
         self.diagnostics.receive_failed(status)
-        self._post(self._recv_cqn if cqn < 0 else cqn, self._error(index, status), error=True)
+        self._post_at(self._recv_cqn if cqn < 0 else cqn, self._error(index, status), 0, error=True)
 
     # -- both ---------------------------------------------------------------------------------
 
     def event(self, event: AsyncEvent) -> None:
-        self._eqs.post_numbered(EVENTS[event], self._qpn)
+        self._eqs.post_numbered(EVENTS[event], self._number)
 
     def _error(self, index: int, status: CompletionStatus, side: int = 0) -> bytes:
         return ERROR_CQE.pack(
-            self._qpn, index & 0xFFFF, VENDOR_SYNDROMES[status], SYNDROMES[status],
+            self._number, index & 0xFFFF, VENDOR_SYNDROMES[status], SYNDROMES[status],
             side | OPCODE_ERROR,
         )  # fmt: skip
 
-    def _post(
-        self, cqn: int, cqe: bytes, solicited: bool = False, error: bool = False, when: int = 0
+    def _queue(self, cqn: int) -> CompletionQueue | None:
+        return self._cqs.get(cqn)
+
+    def _post_at(
+        self, cqn: int, cqe: bytes, when: int, solicited: bool = False, error: bool = False
     ) -> None:
-        """Write the entry of an event at `when`, monotonic time in ns; without it, of one now."""
-        if self._faults.completions and self._faults.has_completion(self._qpn):
-            self._post_faulty(cqn, cqe, solicited, error, when)
-        else:
-            self._write(cqn, cqe, solicited, error, when)
-
-    def _post_faulty(self, cqn: int, cqe: bytes, solicited: bool, error: bool, when: int) -> None:
-        """Write what the armed faults make of an entry, now and later."""
-        when = when or monotonic_ns()
-        for seconds, entry in self._faults.completion(self._qpn, cqe):
-            if seconds:
-                self._write_later(seconds, cqn, entry, solicited, error, when)
-            else:
-                self._write(cqn, entry, solicited, error or entry != cqe, when)
-
-    def _write_later(
-        self, seconds: float, cqn: int, cqe: bytes, solicited: bool, error: bool, when: int
-    ) -> None:
-        """Write an entry then, unless the queue pair is gone: drivers know no other number."""
+        """Write the entry of an event at `when`, monotonic time in ns; 0 is now."""
         queue = self._cqs.get(cqn)
+        if queue is not None and queue.timestamps:
+            cqe = stamped(cqe, when or monotonic_ns())
+        self._post(cqn, cqe, solicited, error)
 
-        def write() -> None:
-            if self._faults.role_of(self._qpn) is not None and self._cqs.get(cqn) is queue:
-                self._write(cqn, cqe, solicited, error, when)
-
-        self._bus.call_later(seconds, write)
-
-    def _write(self, cqn: int, cqe: bytes, solicited: bool, error: bool, when: int) -> None:
+    def _post_all_at(self, cqn: int, entries: list[bytes], times: Sequence[int]) -> None:
+        """Write the entries of events at these `times`, as in `_post_at`."""
         queue = self._cqs.get(cqn)
-        if queue is None:
-            self._absent(cqn)
-        else:
-            if queue.timestamps:
-                cqe = stamped(cqe, when or monotonic_ns())
-            queue.post(cqe, solicited, error)
-            if queue.broken:
-                self._lose()
-
-    def _post_many(self, cqn: int, entries: list[bytes], times: Sequence[int]) -> None:
-        """Write the entries of events at these `times`, as in `_post`."""
-        if self._faults.completions and self._faults.has_completion(self._qpn):
-            for entry, when in zip(entries, times, strict=True):
-                self._post_faulty(cqn, entry, False, False, when)
-            return
-        queue = self._cqs.get(cqn)
-        if queue is None:
-            self._absent(cqn)
-        else:
-            if queue.timestamps:
-                now = monotonic_ns()
-                events = zip(entries, times, strict=True)
-                entries = [stamped(entry, when or now) for entry, when in events]
-            queue.post_many(entries)
-            if queue.broken:
-                self._lose()
-
-    def _lose(self) -> None:
-        """Tell the queue pair later of a lost completion, as its engines are busy now."""
-        if not self._losing:
-            self._losing = True
-            self._bus.call_soon(self._tell_loss)
-
-    def _tell_loss(self) -> None:
-        self._losing = False
-        self.lost()
-
-    def _absent(self, cqn: int) -> None:
-        self._bus.tell(Fact.NO_CQ, qpn=self._qpn, cqn=cqn)
+        if queue is not None and queue.timestamps:
+            now = monotonic_ns()
+            entries = [
+                stamped(entry, when or now) for entry, when in zip(entries, times, strict=True)
+            ]
+        self._post_many(cqn, entries)
 
 
 def frame_cqe(qpn: int, index: int, length: int, received: Received) -> bytes:
