@@ -22,6 +22,7 @@ from bluebridge.host_tools.analyzer.devices.registry import adapter_of, model_of
 from bluebridge.host_tools.analyzer.transaction import OK, Role
 
 _INDEX_KINDS = frozenset((Kind.DMA_READ, Kind.DMA_WRITE, Kind.MMIO_WRITE, Kind.BLUEFLAME))
+_NO_MAILBOX = (-1, b"")
 """The kinds of the events that change an index."""
 MOST = 1 << 16
 """The most queue pairs, and the most rings, that are kept: no log of a device of ours has more."""
@@ -231,7 +232,8 @@ class Queues:
     def __init__(self, pairs: dict[Queue, Pair] | None = None) -> None:
         self.pairs = pairs or {}
         self.rings = Rings()
-        self._mailboxes: dict[str, bytes] = {}
+        self._mailboxes: dict[str, tuple[int, bytes]] = {}
+        """Opcode and beginning of the mailbox of the command under way, by device."""
 
     def copy(self) -> Queues:
         """Return the queues as they are now, which further events do not change."""
@@ -254,7 +256,7 @@ class Queues:
         elif kind is Kind.RESET:
             self._reset(event)
         elif what is What.MAILBOX_IN:
-            self._mailboxes[event.device] = event.data
+            self._mailbox(event)
         else:
             if what is What.CQE:
                 self._completed(event)
@@ -264,22 +266,31 @@ class Queues:
                     self._fail(event, found.number, send=False)
             self.rings.feed(event)
 
+    def _mailbox(self, event: Event) -> None:
+        """Keep the mailbox of a command until it is carried out, of a chain the first one."""
+        if self._mailboxes.get(event.device, _NO_MAILBOX)[0] != event.obj:
+            self._mailboxes[event.device] = event.obj, event.data
+
     def _command(self, event: Event) -> None:
-        mailbox = self._mailboxes.pop(event.device, b"")
+        _, mailbox = self._mailboxes.pop(event.device, _NO_MAILBOX)
         command = event.values
         if command["status"] != OK:
             return
         adapter = adapter_of(event.device)
-        known = adapter.transitions.get(command["name"])
-        if known is None:
-            self.rings.commanded(event, command, mailbox)
-            return
+        name, first = command["name"], adapter.states[0]
+        known = adapter.transitions.get(name)
         queue = function_of(event.device), number_of(command) & QPN_MASK
         pair = self.pairs.get(queue, _UNKNOWN)
+        if known is None:
+            self.rings.commanded(event, command, mailbox)
+            if name == adapter.described:  # a queue pair is made, maybe with a number of old
+                self._move(queue, Pair(context=adapter.context(mailbox)), "", first, event.number)
+            return
         sources, target = known
         source = pair.state or (sources[0] if len(sources) == 1 else "")
-        if source == adapter.states[0] and target != source:
-            pair = Pair(source, context=adapter.context(mailbox))
+        if source == first and target != source:
+            context = adapter.context(mailbox) if name == adapter.described else pair.context
+            pair = Pair(source, context=context)
             self.rings.pair_made(*queue, pair.context)
         self._move(queue, pair, source, target, event.number)
 

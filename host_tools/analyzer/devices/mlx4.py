@@ -292,6 +292,7 @@ MLX4 = model.DeviceModel(
         failures=tuple((one.name, other.name) for one, other in commands.FAILURES),
         flushing=contexts.QpState.SQER.name,
         failed=contexts.QpState.ERR.name,
+        described=name_of(Opcode.RST2INIT_QP),
         context=_pair_context,
         made={
             Opcode.SW2HW_CQ.name: (Role.CQE, _completion_ring),

@@ -27,6 +27,7 @@ from bluebridge.device.layout.mlx5.commands import (
 from bluebridge.device.layout.mlx5.contexts import CQC, MKC, WQ, WQ_OFFSET
 from bluebridge.device.layout.mlx5.event_queues import EQC, EQE, EQE_BYTES, EventType, layout_of
 from bluebridge.device.layout.mlx5.objects import CONTEXT, ROCE_ADDRESS
+from bluebridge.device.layout.mlx5.queue_pairs import QpState, Receives
 from bluebridge.device.layout.pci import VENDOR_REGISTERS
 from bluebridge.host_tools.analyzer.devices import mlx5_entries, model
 from bluebridge.host_tools.analyzer.transaction import OK, Role
@@ -64,6 +65,22 @@ _CONTEXTS: Final[dict[int, tuple[fields.Struct, int]]] = {
     ),
 }
 """The context in the first mailbox of a command, and its place there."""
+_RESPONSES: Final = frozenset(each for each in cqe.CqeOpcode if each.name.startswith("RESPONSE"))
+_SIZES_END: Final = 0x0C
+"""The bytes of a queue pair's context that have its service and the sizes of its rings."""
+_KIND_END: Final = 0xB0
+"""Those that say as well where its receives are."""
+_LAST_STATES: Final = (QpState.RST, QpState.ERR)
+_ANY_STATE: Final = tuple(state.name for state in QpState)
+_TRANSITIONS: Final = {
+    **{
+        name_of(opcode): (tuple(state.name for state in each.sources), each.target.name)
+        for opcode, each in queue_pairs.TRANSITIONS.items()
+    },
+    name_of(Opcode.TOERR_QP): (_ANY_STATE[1:], QpState.ERR.name),
+    name_of(Opcode.TORST_QP): (_ANY_STATE, QpState.RST.name),
+    name_of(Opcode.DESTROY_QP): (_ANY_STATE, QpState.RST.name),
+}
 _EVERY_SLOT: Final = 0xFFFFFFFF
 
 
@@ -119,6 +136,26 @@ def _completed(data: model.Data) -> model.Completed | None:
     syndrome = _failure(data)
     status = OK if syndrome is None else model.names_of(cqe.NAMES_OF_STATUSES, syndrome)[0]
     return model.Completed(cqe.CQE.get(data, "qpn"), cqe.CQE.get(data, "wqe_counter"), status)
+
+
+def _received(data: model.Data) -> model.Completed | None:
+    if len(data) < cqe.CQE_SIZE or cqe.CQE.get(data, "opcode") not in _RESPONSES:
+        return None
+    syndrome = _failure(data)
+    status = OK if syndrome is None else model.names_of(cqe.NAMES_OF_STATUSES, syndrome)[0]
+    return model.Completed(cqe.CQE.get(data, "qpn"), cqe.CQE.get(data, "wqe_counter"), status)
+
+
+def _pair_context(data: model.Data) -> model.PairContext | None:
+    """Read the first mailbox of CREATE_QP."""
+    at, get = queue_pairs.QP_CONTEXT - INLINE_BYTES, queue_pairs.QPC.get
+    if len(data) < at + _SIZES_END:
+        return None
+    sends = 0 if get(data, "no_sq", at) else 1 << get(data, "log_sq_size", at)
+    own = get(data, "rq_type", at) == Receives.OWN if len(data) >= at + _KIND_END else True
+    receives = 1 << get(data, "log_rq_size", at) if own else 0
+    flushes = get(data, "service", at) in (queue_pairs.Service.UC, queue_pairs.Service.UD)
+    return model.PairContext(flushes, sends, wqe.BLOCK_BYTES, receives)
 
 
 def _operation(data: model.Data) -> str:
@@ -293,18 +330,22 @@ MLX5: Final = model.DeviceModel(
                 if place.word in _NOUNS
             },
         ),
-        states=("RST",),
-        transitions={},
-        failures=(),
-        flushing="",
-        failed="",
-        context=lambda data: None,
+        states=tuple(state.name for state in QpState),
+        transitions=_TRANSITIONS,
+        failures=(
+            (QpState.RTS.name, QpState.SQER.name),
+            *((state.name, QpState.ERR.name) for state in QpState if state not in _LAST_STATES),
+        ),
+        flushing=QpState.SQER.name,
+        failed=QpState.ERR.name,
+        described=name_of(Opcode.CREATE_QP),
+        context=_pair_context,
         made={
             name_of(Opcode.CREATE_EQ): (Role.EQE, _event_ring),
             name_of(Opcode.CREATE_CQ): (Role.CQE, _completion_ring),
         },
         resized={},
-        received=lambda data: None,
+        received=_received,
         consumed=_consumed,
         reset=(0, init_segment.BAR0_SIZE),
         frame_queues=("SQ", "RQ"),

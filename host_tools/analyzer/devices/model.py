@@ -163,8 +163,11 @@ class Adapter:
     """The state after a failed send of a queue pair that `flushes`."""
     failed: str
     """The state after any other failure."""
+    described: str
+    """The name of the command whose mailbox describes a queue pair: it makes it, or is the one that
+    leaves the first state."""
     context: Callable[[Data], PairContext | None]
-    """Reads the mailbox of the command that leaves the first state; None if too little is kept."""
+    """Reads that mailbox; None if too little is kept."""
     made: Mapping[str, tuple[Role, Callable[[Data], RingContext | None]]]
     """By the name of the command that makes a ring: the role of its entries, and what reads its
     mailbox."""

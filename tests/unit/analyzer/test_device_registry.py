@@ -193,6 +193,7 @@ TOY_CARD = DeviceModel(
         failures=(),
         flushing="OFF",
         failed="OFF",
+        described="",
         context=lambda data: None,
         made={},
         resized={},

@@ -7,10 +7,17 @@ from pathlib import Path
 import pytest
 
 from bluebridge.device.buslog.reader import LogReader
+from bluebridge.device.buslog.record import WORK_DEVICE_SHIFT, WORK_QPN_SHIFT
+from bluebridge.device.buslog.writer import FileLog
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.mlx4 import cqe, eqe, uar
 from bluebridge.device.layout.mlx4.contexts import CQC, QPC_MAILBOX_OFFSET, ServiceType
+from bluebridge.device.layout.mlx5.commands import INLINE_BYTES, name_of
+from bluebridge.device.layout.mlx5.commands import Opcode as Mlx5Opcode
+from bluebridge.device.layout.mlx5.cqe import CQE, ERROR_CQE, CqeOpcode
+from bluebridge.device.layout.mlx5.queue_pairs import QP_CONTEXT, QPC, Service
+from bluebridge.host_tools.analyzer.devices.model import PairContext
 from bluebridge.host_tools.analyzer.queues import Pair, Queues
 from bluebridge.host_tools.analyzer.transaction import Role
 from bluebridge.host_tools.web.moments import Moments
@@ -207,3 +214,76 @@ def test_indices_of_a_log_that_begins_later_are_not_made_up(tmp_path: Path) -> N
     sender.post(announced=True)
     assert _ring(sender, tmp_path, Role.CQE, CQN) == ()
     assert _ring(sender, tmp_path, Role.WQE, QPN) == (0, 1, 1)
+
+
+class TestConnectX5:
+    """Queue pairs of a ConnectX-5, whose rings CREATE_QP describes and which end by a command."""
+
+    @pytest.fixture
+    def log(self, tmp_path: Path) -> FileLog:
+        log = FileLog(tmp_path)
+        log.device("a", "connectx5")
+        return log
+
+    @staticmethod
+    def carried_out(log: FileLog, *names: str, status: str = "OK", **values: int) -> None:
+        """Commands on a queue pair, with a chain of two mailboxes each."""
+        for name in names:
+            context = bytes(QPC.pack({"service": Service.RC, "rq_type": 0, **values}))
+            first = bytes(QP_CONTEXT - INLINE_BYTES) + context
+            for mailbox in (first, b"\xff" * len(first)):
+                log.record(
+                    A, Kind.DMA_READ, 0, 0x6000, len(first), mailbox[:400],
+                    What.MAILBOX_IN, Mlx5Opcode[name],
+                )  # fmt: skip
+            told = name_of(Mlx5Opcode[name])
+            log.tell(A, Fact.FIRMWARE_COMMAND, name=told, slot=1, word="qpn", number=QPN,
+                     status=status, us=9)  # fmt: skip
+
+    def pair(self, log: FileLog, folder: Path) -> Pair:
+        """The queue pair after all that was logged."""
+        log.flush()
+        queues = Queues()
+        for event in LogReader(folder):
+            queues.feed(event)
+        return queues.pairs.get(PAIR, Pair())
+
+    def test_commands_and_failures_move_it(self, log: FileLog, tmp_path: Path) -> None:
+        self.carried_out(log, "CREATE_QP", log_sq_size=6, log_rq_size=4)
+        made = self.pair(log, tmp_path)
+        assert (made.state, made.context) == ("RST", PairContext(False, 64, 64, 16))
+        self.carried_out(log, "RST2INIT_QP", "INIT2RTR_QP", "RTR2RTS_QP", "RTS2RTS_QP")
+        assert _ways(self.pair(log, tmp_path)) == ["RST>INIT", "INIT>RTR", "RTR>RTS"]
+        entry = bytes(ERROR_CQE.pack(opcode=CqeOpcode.REQUEST_ERROR, qpn=QPN, syndrome=0x13))
+        log.record(A, Kind.DMA_WRITE, 0, 0x4000, 64, entry, What.CQE, CQN)
+        failed = self.pair(log, tmp_path)
+        assert (failed.state, failed.context) == ("ERR", PairContext(False, 64, 64, 16))
+        self.carried_out(log, "TORST_QP")
+        assert self.pair(log, tmp_path).state == "RST"
+
+    def test_a_number_that_is_used_again(self, log: FileLog, tmp_path: Path) -> None:
+        self.carried_out(log, "CREATE_QP", log_sq_size=6)
+        self.carried_out(log, "RST2INIT_QP", "TOERR_QP", "DESTROY_QP")
+        self.carried_out(log, "CREATE_QP", log_sq_size=3)
+        self.carried_out(log, "RST2INIT_QP")
+        self.carried_out(log, "INIT2RTR_QP", status="BAD_PARAM")
+        pair = self.pair(log, tmp_path)
+        assert (pair.state, _ways(pair)) == ("INIT", ["RST>INIT"])
+        assert pair.context is not None and pair.context.send_slots == 8
+
+    def test_sends_and_receives_move_its_rings(self, log: FileLog, tmp_path: Path) -> None:
+        self.carried_out(log, "CREATE_QP", log_sq_size=6, log_rq_size=4)
+        self.carried_out(log, "RST2INIT_QP", "INIT2RTR_QP", "RTR2RTS_QP")
+        log.work = A + 1 << WORK_DEVICE_SHIFT | QPN << WORK_QPN_SHIFT | 5
+        log.record(A, Kind.DMA_READ, 0, 0x5000, 100, bytes(100), What.SQ_WQE, QPN)
+        for opcode, counter in ((CqeOpcode.REQUEST, 5), (CqeOpcode.RESPONSE_SEND, 2)):
+            entry = bytes(CQE.pack(opcode=opcode, qpn=QPN, wqe_counter=counter))
+            log.record(A, Kind.DMA_READ, 0, 0x6000, 4, b"\0\0\0\4", What.DOORBELL_RECORD, QPN)
+            log.record(A, Kind.DMA_WRITE, 0, 0x4000, 64, entry, What.CQE, CQN)
+        log.flush()
+        queues = Queues()
+        for event in LogReader(tmp_path):
+            queues.feed(event)
+        rings = queues.rings.known
+        assert rings["a", Role.WQE, QPN][:3] == (64, 7, 7)
+        assert rings["a", Role.RECEIVE_WQE, QPN][:3] == (16, 4, 3)
