@@ -96,6 +96,9 @@ class Remote:
     def choose_srq(self, request: Request) -> None:
         """RC has none to choose."""
 
+    def carried_out(self, op: Op) -> None:
+        """Nobody reads the count."""
+
     def repeat_refused(self) -> None:
         """Nothing counts these here."""
 

@@ -161,7 +161,7 @@ QUERY_Q_COUNTER = Struct(
 Q_COUNTERS = Struct(
     "Q_COUNTERS",
     0x100,
-    u32("rx_write_requests", 0x10),
+    u32("rx_write_requests", 0x10, "of peers, carried out; repetitions are not counted"),
     u32("rx_read_requests", 0x18),
     u32("rx_atomic_requests", 0x20),
     u32("out_of_buffer", 0x30, "frames, datagrams and messages that found no receive"),

@@ -80,7 +80,7 @@ def query_q_counter(adapter: Adapter, data: bytes) -> bytes:
     answer = q_counters(troubles, missed.get(number, 0))
     if QUERY_Q_COUNTER.get(data, "clear"):
         missed.pop(number, None)
-        troubles.counts.clear()
+        troubles.clear()
     return answer
 
 

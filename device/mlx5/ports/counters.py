@@ -156,6 +156,11 @@ def q_counters(troubles: Diagnostics, missed: int) -> bytes:
         name: counts.get(trouble, 0)
         for name, trouble in (_SEND_ERRORS | _RECEIVE_ERRORS | _EVENTS).items()
     }
+    values |= {
+        "rx_write_requests": troubles.writes,
+        "rx_read_requests": troubles.reads,
+        "rx_atomic_requests": troubles.atomics,
+    }
     values["req_cqe_error"] = values["req_cqe_flush_error"] + sum(
         values[name] for name in _SEND_ERRORS
     )

@@ -120,6 +120,9 @@ class RemoteMemory:
     def repeat_refused(self) -> None:
         self._qp.bus.tell(Fact.REPEATED_READ_REFUSED, qpn=self._qp.qpn)
 
+    def carried_out(self, op: Op) -> None:
+        self._qp.diagnostics.carried_out(op)
+
     def _present(self, request: Request, address: int, length: int, left: int) -> Sequence[Run]:
         """Return where bytes at a remote address lie; raises `Nak`, and `NotPresent`.
 

@@ -99,6 +99,9 @@ class RemoteSide(Protocol):
     def repeat_refused(self) -> None:
         """Take note of a read that came again and may not be answered any more."""
 
+    def carried_out(self, op: Op) -> None:
+        """Count a write, a read or an atomic that was carried out whole, and not before."""
+
     def take_receive(self) -> bool:
         """Take the next receive, for the message that begins; False if there is none."""
 
@@ -401,6 +404,8 @@ class Responder:
         self._op = None if ends else op
         self.expected = (self.expected + request.packets) & PSN_MASK
         self.msn = (self.msn + ends) & PSN_MASK
+        if ends and op is not Op.SEND:
+            self._side.carried_out(request.op)
         if request.ack and (op is Op.SEND or op is Op.WRITE):
             last = (self.expected - 1) & PSN_MASK
             self._acknowledge(last if self._mtu else request.psn, request)

@@ -8,7 +8,7 @@ from enum import Enum, auto
 from typing import Final
 
 from bluebridge.device.layout.net.ethernet import BROADCAST, VLAN_TAG_TYPES
-from bluebridge.device.layout.net.roce import Syndrome
+from bluebridge.device.layout.net.roce import ATOMICS, Op, Syndrome
 from bluebridge.device.rdma.vocabulary import CompletionStatus
 
 _KIND_OF_SYNDROME: Final = 0x60
@@ -82,11 +82,27 @@ class Diagnostics:
     """Counts of what went wrong with the queue pairs that name this object, since a reset.
 
     Those at zero are left out. What is counted here is counted in `whole`, too, if there is one.
+    `writes`, `reads` and `atomics` are the requests of peers that were carried out.
     """
 
     def __init__(self, whole: Diagnostics | None = None) -> None:
         self.counts: dict[Trouble, int] = {}
         self._whole = whole
+        self.writes = self.reads = self.atomics = 0
+
+    def clear(self) -> None:
+        """Begin anew at zero; the counts of `whole` stay."""
+        self.counts.clear()
+        self.writes = self.reads = self.atomics = 0
+
+    def carried_out(self, op: Op) -> None:
+        """Count a request that a peer made of this side's memory."""
+        if op is Op.READ:
+            self.reads += 1
+        elif op in ATOMICS:
+            self.atomics += 1
+        else:
+            self.writes += 1
 
     def add(self, trouble: Trouble, count: int = 1) -> None:
         """Count one or more of this kind."""

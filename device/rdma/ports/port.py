@@ -83,7 +83,7 @@ class Port(PacketPort):
         self._routes.clear()
         self.mirrors = False
         self.flow.reset()
-        self.diagnostics.counts.clear()
+        self.diagnostics.clear()
         self._own = self.sources.macs_in_use()
         self._announce()
 

@@ -12,6 +12,7 @@ import pytest
 from bluebridge.device.fabric.faults.stage import FaultRules
 from bluebridge.device.fabric.local import LocalFabric
 from bluebridge.device.layout.failures import BY_NAME
+from bluebridge.device.layout.fields import Value
 from bluebridge.device.layout.mlx5.commands import Opcode, Status
 from bluebridge.device.layout.mlx5.contexts import CQC, WQ, WQ_OFFSET, QueueType
 from bluebridge.device.layout.mlx5.cqe import CQE, CQE_SIZE, ERROR_CQE, CqeOpcode, Syndrome
@@ -438,6 +439,45 @@ def test_counter_sets_count_the_troubles_of_their_pairs(nodes: tuple[RoceNode, R
         answer = a.command(Opcode.QUERY_Q_COUNTER, data)
         assert Q_COUNTERS.get(answer, "req_remote_access_errors") == count
         assert Q_COUNTERS.get(answer, "req_cqe_error") >= count
+
+
+def counters(node: RoceNode, number: int, **how: int) -> dict[str, Value]:
+    """A set of counters, those at zero left out."""
+    data = bytes(QUERY_Q_COUNTER.pack(number=number, **how))
+    found = Q_COUNTERS.unpack(node.command(Opcode.QUERY_Q_COUNTER, data))
+    return {name: value for name, value in found.items() if value}
+
+
+@pytest.mark.parametrize("service", [Service.RC, Service.UC])
+def test_requests_of_peers_are_counted_by_kind(
+    nodes: tuple[RoceNode, RoceNode], service: int
+) -> None:
+    a, b = nodes
+    own = b.make(Opcode.ALLOC_Q_COUNTER)
+    sender, receiver = a.make_pair(service), b.make_pair(service, counter_set=own)
+    sender.connect(receiver)
+    receiver.connect(sender)
+    key, place = b.make_key((), **REMOTE_KEY), b.memory(64)
+    receiver.receive()
+    receiver.receive()
+    target = remote(place, key)
+    sender.post(SendOpcode.SEND, sender.data(b"no request of memory"))
+    sender.post(SendOpcode.RDMA_WRITE, target + sender.data(b"one"))
+    sender.post(SendOpcode.RDMA_WRITE_IMM, target + sender.data(b"two"))
+    expected = {"rx_write_requests": 2}
+    if service == Service.RC:
+        into = pack(">IIQ", 8, a.key, a.memory(8))
+        for _ in range(3):
+            sender.post(SendOpcode.RDMA_READ, target + into)
+        sender.post(SendOpcode.ATOMIC_FA, target + pack(">QQ", 1, 0) + into)
+        expected |= {"rx_read_requests": 3, "rx_atomic_requests": 1}
+    assert counters(b, own) == expected
+    sender.post(SendOpcode.RDMA_WRITE, remote(place, key ^ 0x100) + sender.data(b"refused"))
+    found = counters(b, own, clear=1)
+    assert found["rx_write_requests"] == 2
+    if service == Service.RC:
+        assert found["resp_remote_access_errors"] == 1
+    assert not counters(b, own)
 
 
 def test_statistics_of_the_server_count_pairs_with_a_counter_set(
