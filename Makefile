@@ -76,18 +76,26 @@ ntrdma-tcp: .venv/.installed
 
 # The long lists: planted defects, unit tests interpreted, tests with guests, then stock programs
 # between two guests, even if one of those before failed. Stopped, the programs go on where they
-# were. Writes docs/conformance.md and its like.
-RESULTS ?= build/conformance
+# were. Writes docs/conformance.md and its like. With CARD=connectx5 only the programs, those of the
+# run about a ConnectX-5.
+CARD ?=
+OF_CARD := $(addprefix --card ,$(CARD))
+RESULTS ?= build/conformance$(addprefix -,$(CARD))
 PROGRAMS := tests/vm/test_programs.py
+STOCK = $(PYTEST) $(PROGRAMS) $(OF_CARD) --results $(RESULTS) $(AGAIN); \
+	if [ $$? -eq 2 ]; then exit 130; fi; \
+	$(BIN)/python -m tests.campaigns.conformance $(OF_CARD) $(RESULTS)
 conformance: setup
+ifneq ($(CARD),)
+	$(STOCK)
+else
 	$(BIN)/python -m tests.mutants; defects=$$?; \
 	if [ $$defects -eq 130 ]; then exit 130; fi; \
 	BLUEBRIDGE_PURE=1 $(PYTEST) tests/unit -n $(WORKERS); pure=$$?; \
 	$(PYTEST) tests/vm -n $(VM_WORKERS) -m long --ignore $(PROGRAMS) $(AGAIN); tests=$$?; \
 	if [ $$tests -eq 2 ]; then exit 130; fi; \
-	$(PYTEST) $(PROGRAMS) --results $(RESULTS) $(AGAIN); \
-	if [ $$? -eq 2 ]; then exit 130; fi; \
-	$(BIN)/python -m tests.campaigns.conformance $(RESULTS) && exit $$((defects | pure | tests))
+	$(STOCK) && exit $$((defects | pure | tests))
+endif
 
 conformance-short: setup
 	$(PYTEST) $(PROGRAMS) -m 'not long'

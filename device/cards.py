@@ -61,6 +61,16 @@ def listed(text: str) -> tuple[Card, ...]:
     return tuple(CARDS[name] for name in text.split(","))
 
 
+def no_common_roce(cards: Sequence[Card], pro: bool) -> str:
+    """Return why adapters of these cards make no RoCE connections; empty if they do.
+
+    Drivers of a ConnectX-5 make them by RoCE v2, which a ConnectX-3 has as a ConnectX-3 Pro only.
+    """
+    if pro or CONNECTX3 not in cards or CONNECTX5 not in cards:
+        return ""
+    return "a ConnectX-5 makes connections by RoCE v2, which a ConnectX-3 has with --pro only"
+
+
 def objection(cards: Sequence[Card], asked: Mapping[str, object]) -> str:
     """Return why adapters of these cards cannot have an option, such as `ports`; empty if they can.
 

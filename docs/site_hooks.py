@@ -68,8 +68,8 @@ _SECTIONS = {
     ),
     "The project": (
         "contributing.md", "changes.md", "conformance.md", "ntb-conformance.md",
-        "soft-roce-conformance.md", "ethernet-conformance.md", "benchmarks.md", "fuzzing.md",
-        "mutants.md",
+        "soft-roce-conformance.md", "ethernet-conformance.md", "connectx5-conformance.md",
+        "benchmarks.md", "fuzzing.md", "mutants.md",
     ),
 }  # fmt: skip
 """The site's navigation; every page has a place in it."""

@@ -20,6 +20,8 @@ from pathlib import Path
 
 import pytest
 
+from bluebridge.device import cards
+
 # What support code asserts is told with its values, as in tests.
 pytest.register_assert_rewrite("tests.models", "tests.oracle", "tests.world")
 
@@ -40,6 +42,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--results", type=Path, metavar="DIR",
         help="keep what stock programs came to, and do not run again what passed there",
+    )  # fmt: skip
+    group.addoption(
+        "--card", choices=tuple(cards.CARDS), default=cards.DEFAULT,
+        help="of which adapter the stock programs are",
     )  # fmt: skip
 
 

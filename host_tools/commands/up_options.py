@@ -92,7 +92,7 @@ def _add_devices(parser: argparse.ArgumentParser) -> None:
         type=lab_options.letters,
         metavar="GUEST[,GUEST...]",
         help="guests with a virtio NIC and Linux's Soft-RoCE (rdma_rxe) in place of an HCA, on the "
-        "same network: needs --pro, implies --wire packets",
+        "same network: a ConnectX-3 next to them needs --pro; implies --wire packets",
     )
 
 
@@ -157,7 +157,7 @@ def _add_start(parser: argparse.ArgumentParser) -> None:
         "--rtrs",
         type=sides,
         metavar="SIDE[:SIDE]",
-        help="make the guests ready for RTRS and RNBD: kernel for the kernel's modules over mlx4, "
+        help="make the guests ready for RTRS and RNBD: kernel for the kernel's modules, "
         "python for the guest's Python; with two, the first is for guest a",
     )
     parser.add_argument(
@@ -235,9 +235,8 @@ def _objections(o: argparse.Namespace) -> Iterator[tuple[object, str, str]]:
     lacking = cards.objection(kinds, option_table.changed(hardware(o)))
     yield lacking, lacking, "leave it out"
     if cards.CONNECTX5 in kinds:
-        for asked, word in ((o.rtrs, "--rtrs"), (o.rxe, "--rxe")):
-            what = f"{word} is for guests with a ConnectX-3 so far"
-            yield asked, what, f"leave out --card, or {word}"
+        what = "--rtrs is for guests with a ConnectX-3 so far"
+        yield o.rtrs, what, "leave out --card, or --rtrs"
     if o.rxe:
         yield from _rxe_objections(o)
     if o.host:
@@ -308,8 +307,16 @@ def _host_objections(o: argparse.Namespace) -> Iterator[tuple[object, str, str]]
         yield none, f"{word} is about guests, and there is none", f"leave out {word}"
 
 
+def _with_hca(o: argparse.Namespace) -> list[cards.Card]:
+    """The card of each guest that has one: the last one named is that of all others."""
+    kinds = cards.listed(o.card or cards.DEFAULT)
+    guests = enumerate(ascii_lowercase[: o.guests])
+    return [kinds[min(n, len(kinds) - 1)] for n, name in guests if name not in (o.rxe or "")]
+
+
 def _rxe_objections(o: argparse.Namespace) -> Iterator[tuple[object, str, str]]:
-    yield not o.pro, "Soft-RoCE speaks RoCE v2 only, this HCA does not", "add --pro"
+    v1 = cards.CONNECTX3 in _with_hca(o) and not o.pro
+    yield v1, "Soft-RoCE speaks RoCE v2 only, this HCA does not", "add --pro"
     guests = ascii_lowercase[: o.guests]
     all_of_them = not set(o.rxe) < set(guests)
     what = f"--rxe {','.join(o.rxe)}: of guests {', '.join(guests)} one keeps its HCA"

@@ -12,9 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bluebridge.device import cards
-from bluebridge.device.server import option_table
-from bluebridge.device.server.options import ServerOptions
 from bluebridge.guest.protocols.krping.option_string import (
     OptionError,
     Options,
@@ -25,10 +22,9 @@ from bluebridge.guest.protocols.krping.option_string import (
 from bluebridge.guest.protocols.krping.progress import Stats
 from bluebridge.guest.providers import NTRDMA
 from bluebridge.host_tools.errors import LabError, Reporter, UsageError, understood
-from bluebridge.host_tools.krping.krping_options import HARDWARE
 from bluebridge.host_tools.krping.last_iteration import last_iteration, server_address
 from bluebridge.host_tools.lab import lab_options, ntrdma
-from bluebridge.host_tools.lab.config import NAMES, LabConfig
+from bluebridge.host_tools.lab.config import LabConfig
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.printable import printable, printable_lines
 
@@ -260,7 +256,7 @@ def main(options: argparse.Namespace) -> int:
     progress = Reporter(quiet=options.quiet)
     back_end = options.backend if options.provider == NTRDMA else ""
     request = KrpingRequest.parse(options.server, options.client, back_end)
-    config = LabConfig(**lab_options.fields(options), options=hardware(options))
+    config = LabConfig(**lab_options.fields(options), options=lab_options.cards_of(options))
     if options.provider == NTRDMA:
         if options.hosts and options.backend == ntrdma.TCP:
             raise UsageError("krping has NTRDMA over TCP between guests only", "leave out --host")
@@ -283,17 +279,6 @@ def main(options: argparse.Namespace) -> int:
     if not outcome.ok:
         print(f"bluebridge: {printable(outcome.failure())}", file=sys.stderr)
     return 0 if outcome.ok else 1
-
-
-def hardware(options: argparse.Namespace) -> ServerOptions:
-    """Return the options of the adapters; raises `UsageError` for those that a card has not."""
-    found = option_table.of_arguments(ServerOptions, options, HARDWARE)
-    lacking = cards.objection(found.cards, option_table.changed(found))
-    if lacking:
-        raise UsageError(lacking, "leave it out")
-    if len(found.cards) > len(NAMES):
-        raise UsageError(f"--card: {len(found.cards)} cards for {len(NAMES)} sides", "name fewer")
-    return found
 
 
 def lines(outcome: Outcome) -> Iterator[str]:

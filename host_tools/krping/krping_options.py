@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import argparse
 
-from bluebridge.device.server import option_table
-from bluebridge.device.server.options import ServerOptions
 from bluebridge.guest.ntrdma.back_ends import BACK_END, BRIDGE_BACK_ENDS
 from bluebridge.guest.providers import HCA, PROVIDERS
 from bluebridge.host_tools.lab import lab_options
 from bluebridge.host_tools.lab.ntrdma import TCP
-
-HARDWARE = ("card", "pro")
-"""The options of the device server that `krping` has as well."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,5 +46,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "never without count)",
     )
     lab_options.add_hosts(parser)
-    option_table.add_arguments(ServerOptions, parser.add_argument_group("hardware"), HARDWARE)
+    lab_options.add_cards(parser)
     lab_options.add_arguments(parser)

@@ -7,8 +7,14 @@ from pathlib import Path
 from string import ascii_lowercase
 from typing import Any
 
-from bluebridge.host_tools.lab.config import MAX_GUESTS, LabConfig
+from bluebridge.device import cards
+from bluebridge.device.server import option_table
+from bluebridge.device.server.options import ServerOptions
+from bluebridge.host_tools.errors import UsageError
+from bluebridge.host_tools.lab.config import MAX_GUESTS, NAMES, LabConfig
 from bluebridge.host_tools.lab.software import GuestSoftware, checked
+
+_CARDS = ("card", "pro")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -81,6 +87,27 @@ def add_hosts(parser: argparse.ArgumentParser) -> None:
         metavar="SIDE[,SIDE]",
         help="sides that programs of this machine play, without a guest: b, or a,b",
     )
+
+
+def add_cards(parser: argparse.ArgumentParser) -> None:
+    """Declare the options that say which adapters two sides have."""
+    option_table.add_arguments(ServerOptions, parser.add_argument_group("hardware"), _CARDS)
+
+
+def cards_of(options: argparse.Namespace) -> ServerOptions:
+    """Return what `add_cards` declared, for sides that make connections with each other.
+
+    Raises `UsageError` for what these cards have not.
+    """
+    found = option_table.of_arguments(ServerOptions, options, _CARDS)
+    lacking = cards.objection(found.cards, option_table.changed(found))
+    if lacking:
+        raise UsageError(lacking, "leave it out")
+    if apart := cards.no_common_roce(found.cards, found.pro):
+        raise UsageError(apart, "add --pro")
+    if len(found.cards) > len(NAMES):
+        raise UsageError(f"--card: {len(found.cards)} cards for {len(NAMES)} sides", "name fewer")
+    return found
 
 
 def letters(text: str) -> str:

@@ -1,6 +1,7 @@
 """Stock programs between two guests, one test each: the quick ones, and all of them as `long`.
 
-With `--results DIR` what came out is kept there, and what passed there is not run again.
+With `--results DIR` what came out is kept there, and what passed there is not run again; with
+`--card connectx5` they are those of the run about a ConnectX-5.
 """
 
 from __future__ import annotations
@@ -67,7 +68,12 @@ def journal(request: pytest.FixtureRequest) -> Journal | None:
     return Journal(folder) if folder else None
 
 
-@pytest.mark.parametrize("choice", [parameter(each) for each in everything()])
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """One test for each program of the card that `--card` names."""
+    chosen = everything(metafunc.config.getoption("card"))
+    metafunc.parametrize("choice", [parameter(each) for each in chosen])
+
+
 def test_a_program(choice: Choice, sessions: Sessions, journal: Journal | None) -> None:
     if journal is not None and journal.passed(key(choice)):
         pytest.skip("it has passed in this run")

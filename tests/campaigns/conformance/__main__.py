@@ -1,8 +1,8 @@
 """Print the results of `make conformance` as a table, and write the pages that have all of theirs.
 
-    python -m tests.campaigns.conformance [DIR]
+    python -m tests.campaigns.conformance [--card CARD] [DIR]
 
-DIR has the results of `pytest tests/vm/test_programs.py --results DIR`.
+DIR has the results of `pytest tests/vm/test_programs.py --card CARD --results DIR`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from bluebridge.device import cards
 from bluebridge.host_tools.errors import UsageError
 from bluebridge.images.cache import HOME
 from bluebridge.printable import printable_lines
@@ -21,19 +22,19 @@ from tests.campaigns.conformance.suites import everything, key
 RESULTS = HOME / "build" / "conformance"
 
 
-def main(folder: Path) -> int:
+def main(folder: Path, card: str = cards.DEFAULT) -> int:
     """Return the exit status: 1 if a program failed, 2 where there are no results."""
     try:
         journal = Journal(folder)
     except UsageError as error:
         print(f"conformance: {error}", file=sys.stderr)
         return error.status
-    choices = everything()
+    choices = everything(card)
     found = [journal.entries[key(each)] for each in choices if key(each) in journal.entries]
     print(printable_lines(results.table(found)))
     for path, setups in results.PAGES.items():
         keys = [key(each) for each in choices if each[0] in setups]
-        if all(each in journal.entries for each in keys):
+        if keys and all(each in journal.entries for each in keys):
             entries = [journal.entries[each] for each in keys]
             path.write_text(results.page(path.read_text(), setups, entries))
             print(f"written: {path}")
@@ -49,4 +50,6 @@ if __name__ == "__main__":
         prog="python -m tests.campaigns.conformance", description=__doc__
     )
     parser.add_argument("folder", type=Path, nargs="?", default=RESULTS, metavar="DIR")
-    sys.exit(main(parser.parse_args().folder))
+    parser.add_argument("--card", choices=tuple(cards.CARDS), default=cards.DEFAULT)
+    options = parser.parse_args()
+    sys.exit(main(options.folder, options.card))

@@ -15,13 +15,21 @@ from pathlib import Path
 from bluebridge.host_tools.errors import UsageError
 from bluebridge.images.cache import HOME
 from tests.campaigns.conformance.program import FAILED, PASSED, SKIPPED, Verdict
-from tests.campaigns.conformance.session import BRIDGES, NETWORK, RXE, SETUPS, Setup
+from tests.campaigns.conformance.session import (
+    BRIDGES,
+    CONNECTX5_SETUPS,
+    NETWORK,
+    RXE,
+    SETUPS,
+    Setup,
+)
 
 PAGES = {
     HOME / "docs" / "conformance.md": SETUPS,
     HOME / "docs" / "ethernet-conformance.md": NETWORK,
     HOME / "docs" / "soft-roce-conformance.md": RXE,
     HOME / "docs" / "ntb-conformance.md": tuple(BRIDGES.values()),
+    HOME / "docs" / "connectx5-conformance.md": CONNECTX5_SETUPS,
 }
 """The setups whose programs each page is about."""
 

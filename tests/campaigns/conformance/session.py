@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from fnmatch import fnmatch
 from functools import partial
 from pathlib import Path
 from typing import Self
@@ -64,13 +65,15 @@ class Setup:
     """The number of CPUs of a guest, after which drivers choose how many queues they have."""
     mtu: int = 0
     """The MTU of the network devices; 0 leaves the 1500 that they begin with."""
-    programs_of: Setup | None = None
-    """Another setup, all of whose programs run under this one as well."""
+    programs_of: tuple[Setup, ...] = ()
+    """Other setups, all of whose programs run under this one as well."""
+    without: tuple[str, ...] = ()
+    """Patterns of the keys of programs of these that do not."""
 
-    @property
-    def loader(self) -> str:
-        """The program of guests that binds the adapters to the kernel's driver."""
-        return self.options.cards[0].loader
+    def runs(self, key: str, setups: Collection[Setup]) -> bool:
+        """Return whether a program runs under it, by its key and its setups."""
+        left_out = any(fnmatch(key, pattern) for pattern in self.without)
+        return self in setups or (not left_out and any(each in setups for each in self.programs_of))
 
 
 ROCE = Setup("roce", "RoCE v1, the default")
@@ -95,7 +98,7 @@ PACKETS = replace(
     name="roce-v2-packets",
     what="RoCE v2 again, over a wire of packets",
     options=ServerOptions(pro=True, wire="packets"),
-    programs_of=ROCE_V2,
+    programs_of=(ROCE_V2,),
 )
 OPENSM = Setup(
     "opensm",
@@ -146,6 +149,49 @@ CONNECTX3_NET = Setup(
 )
 NETWORK = (CONNECTX5, CONNECTX3_NET)
 """The setups for network devices as such."""
+CONNECTX5_ROCE = Setup(
+    "connectx5-roce",
+    "ConnectX-5 in both guests, RoCE v2",
+    ServerOptions(card=cards.CONNECTX5.name),
+    gid_type="RoCE v2",
+    programs_of=(ROCE,),
+    without=("drivers/*", "firmware/*", "network/*"),
+)
+_ON_A = Setup(
+    "connectx5-a",
+    "ConnectX-5 in guest a, ConnectX-3 Pro in b; RoCE v2",
+    ServerOptions(card="connectx5,connectx3", pro=True),
+    gid_type="RoCE v2",
+    programs_of=(ROCE_V2,),
+)
+CONNECTX5_SETUPS = (
+    CONNECTX5_ROCE,
+    replace(
+        CONNECTX5_ROCE,
+        name="connectx5-packets",
+        what="as connectx5-roce, over a wire of packets",
+        options=ServerOptions(card=cards.CONNECTX5.name, wire="packets"),
+        programs_of=(ROCE_V2,),
+    ),
+    _ON_A,
+    replace(
+        _ON_A,
+        name="connectx5-b",
+        what="ConnectX-3 Pro in guest a, ConnectX-5 in b; RoCE v2",
+        options=ServerOptions(card="connectx3,connectx5", pro=True),
+    ),
+    *(
+        replace(
+            setup,
+            name=f"connectx5-{setup.name}",
+            what=f"ConnectX-5 and {setup.what}",
+            options=ServerOptions(card=cards.CONNECTX5.name, wire="packets"),
+            programs_of=(setup,),
+        )
+        for setup in (RXE_SERVER, RXE_CLIENT)
+    ),
+)
+"""The setups for the RDMA device of a ConnectX-5, with its like, a ConnectX-3 Pro, Soft-RoCE."""
 SETUPS = (ROCE, INFINIBAND, BLUEFLAME, ROCE_V2, PACKETS, OPENSM, DPDK)
 
 
@@ -240,7 +286,7 @@ class Session:
             self.run_in_both(self.setup.before)
         self.pair.together(
             *(
-                partial(bring_up, machine, self.setup.loader)
+                partial(bring_up, machine, self.pair.config.card(machine.name).loader)
                 for machine in self.pair.machines
                 if not self.pair.config.has_nic(machine.name)  # the lab has loaded Soft-RoCE
             )

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bluebridge.device.cards import CARDS
 from bluebridge.host_tools.errors import UsageError
 from bluebridge.host_tools.programs.running import Ended
 from tests.campaigns.conformance import results
@@ -27,7 +28,7 @@ from tests.campaigns.conformance.program import (
 )
 from tests.campaigns.conformance.results import Entry, Journal, lacking
 from tests.campaigns.conformance.session import QUICK, RXE, SETUPS, Words
-from tests.campaigns.conformance.suites import everything
+from tests.campaigns.conformance.suites import everything, key
 from tests.campaigns.conformance.suites.selftests import each_case, excused
 from tests.campaigns.conformance.suites.verbs import GENERIC, each_test
 
@@ -170,15 +171,30 @@ def test_the_page_hides_no_failure_and_no_skip() -> None:
 
 
 def test_programs_have_names_of_their_own_and_placeholders_that_exist() -> None:
-    keys = [f"{setup.name}/{program.key}" for setup, program in everything()]
+    choices = [choice for card in CARDS for choice in everything(card)]
+    keys = [key(choice) for choice in choices]
     assert len(keys) == len(set(keys))
     words = Words("eth0", "fe80::1", {"b": 1})
-    for _, program in everything():
+    for _, program in choices:
         for text in (program.client, program.server, program.ready, program.after):
             filled = words.fill(text, "b")
             left = [word for word in ("{server", "{client", "{g}", "{x}") if word in filled]
             assert not left, filled
         assert bool(program.server) == bool(program.ready), program.key
+
+
+def test_programs_about_mlx4_do_not_run_on_a_connectx5() -> None:
+    """All others of RoCE do, and those about mlx5's drivers besides."""
+    found = {setup.name: set[str]() for setup, _ in everything("connectx5")}
+    for setup, program in everything("connectx5"):
+        assert "mlx4" not in f"{program.client} {program.server}", program.key
+        found[setup.name].add(program.key)
+    assert "drivers/unload and load mlx5 20 times" in found["connectx5-roce"]
+    roce = {program.key for setup, program in everything() if setup.name == "roce"}
+    kinds = ("drivers", "firmware", "network")
+    assert {key for key in roce if not key.startswith(kinds)} <= found["connectx5-roce"]
+    for name in ("connectx5-a", "connectx5-b", "connectx5-rxe-a", "connectx5-rxe-b"):
+        assert any(key.startswith("storage/nvme-rdma") for key in found[name])
 
 
 def test_the_short_run_has_something_of_each_suite() -> None:

@@ -26,3 +26,14 @@ def test_the_long_lists_run_all_and_fail_if_one_did(
     assert subprocess.run(words, cwd=ROOT, capture_output=True, check=False).returncode == status
     names = ["tests.mutants", *["pytest"] * 3, "tests.campaigns.conformance"]
     assert (tmp_path / "runs").read_text().split() == names[:runs]
+
+
+def test_a_card_has_a_list_of_programs_and_a_journal_of_its_own(tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\necho "$*" >> {tmp_path / "runs"}\n')
+    python.chmod(0o755)
+    words = ["make", "-o", "setup", "conformance", "CARD=connectx5", f"BIN={tmp_path}"]
+    subprocess.run(words, cwd=ROOT, capture_output=True, check=True)
+    tests, page = (tmp_path / "runs").read_text().splitlines()
+    assert "tests/vm/test_programs.py --card connectx5 --results build/conformance-" in tests
+    assert page.endswith("conformance --card connectx5 build/conformance-connectx5")

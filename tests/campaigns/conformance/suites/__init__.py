@@ -2,23 +2,38 @@
 
 from __future__ import annotations
 
+from bluebridge.device import cards
 from tests.campaigns.conformance.program import Program
-from tests.campaigns.conformance.session import BRIDGES, NETWORK, QUICK, RXE, SETUPS, Setup
+from tests.campaigns.conformance.session import (
+    BRIDGES,
+    CONNECTX5_SETUPS,
+    NETWORK,
+    QUICK,
+    RXE,
+    SETUPS,
+    Setup,
+)
 from tests.campaigns.conformance.suites import hca, ntb, selftests, soft_roce, steering, verbs
 
 Choice = tuple[Setup, Program]
 
 
-def everything() -> list[Choice]:
-    """Every program under every setup it belongs to, setup by setup."""
+SETUPS_OF = {
+    cards.CONNECTX3.name: (*SETUPS, *NETWORK, *RXE, *BRIDGES.values()),
+    cards.CONNECTX5.name: CONNECTX5_SETUPS,
+}
+"""The setups of a run, by the card that it is about; that of a ConnectX-3 has all other devices."""
+
+
+def everything(card: str = cards.DEFAULT) -> list[Choice]:
+    """Every program of a card's run under every setup it belongs to, setup by setup."""
     suites = (hca, verbs, soft_roce, steering, selftests, ntb)
     programs = [found for suite in suites for found in suite.programs()]
-    setups = (*SETUPS, *NETWORK, *RXE, *BRIDGES.values())
     return [
         (setup, found)
-        for setup in setups
+        for setup in SETUPS_OF[card]
         for found in programs
-        if (setup.programs_of or setup) in found.setups
+        if setup.runs(found.key, found.setups)
     ]
 
 

@@ -18,6 +18,8 @@ from tests.campaigns.conformance.program import (
 from tests.campaigns.conformance.session import (
     ADDRESSES,
     CONNECTX5,
+    CONNECTX5_ROCE,
+    CONNECTX5_SETUPS,
     INFINIBAND,
     OPENSM,
     ROCE,
@@ -37,10 +39,10 @@ def programs() -> list[Program]:
 
 _LOOKS = {
     "lspci -vvv -d 15b3:": "Kernel driver in use: mlx[45]_core",
-    "ibv_devices": "mlx4_0",
+    "ibv_devices": "mlx[45]_0",
     "ibv_devinfo -v": "PORT_ACTIVE",
     "rdma link": "state ACTIVE physical_state LINK_UP",
-    "rdma resource show": "mlx4_0",
+    "rdma resource show": "mlx[45]_0",
     "ibstat": "State: Active",
     "devlink dev info": "driver mlx[45]_core",
 }
@@ -73,7 +75,7 @@ def _looks() -> Iterator[Program]:
 
 def _drivers() -> Iterator[Program]:
     yield from _cycles("mlx4", "mlx4_ib mlx4_en mlx4_core", (ROCE, INFINIBAND))
-    yield from _cycles("mlx5", "mlx5_ib mlx5_core", (CONNECTX5,))
+    yield from _cycles("mlx5", "mlx5_ib mlx5_core", (CONNECTX5, CONNECTX5_ROCE))
 
 
 def _cycles(family: str, modules: str, setups: tuple[Setup, ...]) -> Iterator[Program]:
@@ -255,7 +257,7 @@ def _storage() -> Iterator[Program]:
             expect="WRITE: bw=",
             after=_TIDY,
             limit=limit,
-            setups=(ROCE, INFINIBAND, *(RXE if short else ())),
+            setups=(ROCE, INFINIBAND, *((*RXE, *CONNECTX5_SETUPS) if short else ())),
             short=short,
         )
 
