@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from bluebridge.device.ethernet.receiver import FrameReceiver
@@ -31,7 +32,7 @@ from bluebridge.device.throttle import Throttle
 QPN_BITS: Final = 24
 QPN_MASK: Final = (1 << QPN_BITS) - 1
 PORTION: Final = 128
-"""Number of queue pairs freed in one turn of the loop, which takes about a millisecond."""
+"""Number of queue pairs freed or rerouted in one turn of the loop, which takes a millisecond."""
 
 
 class QueuePairs:
@@ -134,9 +135,17 @@ class QueuePairs:
 
     def reroute(self, port: Port) -> None:
         """Update the routes of a port's queue pairs after its addresses have changed."""
-        for qp in self._pairs.values():
-            if qp.port is port and (qp.connected or qp.role in DATAGRAMS):
+        for _ in self.reroute_in_portions(port):
+            pass
+
+    def reroute_in_portions(self, port: Port) -> Iterator[None]:
+        """Do the same, and yield after each `PORTION` of all queue pairs; some may be gone then."""
+        for count, (number, qp) in enumerate(list(self._pairs.items()), 1):
+            routed = qp.connected or qp.role in DATAGRAMS
+            if routed and qp.port is port and self._pairs.get(number) is qp:
                 qp.reroute()
+            if not count % PORTION:
+                yield
 
     # -- the fabric ---------------------------------------------------------------------------
 

@@ -22,8 +22,8 @@ from bluebridge.host_tools.analyzer.devices.registry import adapter_of, model_of
 from bluebridge.host_tools.analyzer.transaction import OK, Role
 
 _INDEX_KINDS = frozenset((Kind.DMA_READ, Kind.DMA_WRITE, Kind.MMIO_WRITE, Kind.BLUEFLAME))
-_NO_MAILBOX = (-1, b"")
 """The kinds of the events that change an index."""
+_NO_MAILBOX = (-1, b"")
 MOST = 1 << 16
 """The most queue pairs, and the most rings, that are kept: no log of a device of ours has more."""
 LOW = 0xFFFF

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from bluebridge.device.layout.mlx5.commands import Opcode
 from bluebridge.device.layout.mlx5.objects import GROUP_MEMBER, SET_ROCE_ADDRESS, VPORT_PKEY
 from bluebridge.device.layout.mlx5.queue_pairs import QPC
@@ -10,12 +12,13 @@ from bluebridge.device.mlx5.adapter import Adapter
 from bluebridge.device.mlx5.commands.command import Rule
 
 
-def set_address(adapter: Adapter, data: bytes) -> bytes:
-    """Set or remove an own address."""
+def set_address(adapter: Adapter, data: bytes) -> Iterator[bytes]:
+    """Set or remove an own address, in portions."""
     get = SET_ROCE_ADDRESS.get
     address = SET_ROCE_ADDRESS.get_raw(data, "address")
-    adapter.objects.set_roce_address(get(data, "index"), address)
-    return b""
+    for _ in adapter.objects.set_roce_address(get(data, "index"), address):
+        yield b""
+    yield b""
 
 
 def query_address(adapter: Adapter, data: bytes) -> bytes:

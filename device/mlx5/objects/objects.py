@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final, TypeVar
 
 from bluebridge.device.armed_faults import ArmedFaults
@@ -152,11 +153,14 @@ class Objects:
         """The packets of queue pairs."""
         return self._around.traffic
 
-    def set_roce_address(self, index: int, address: bytes) -> None:
-        """Set or remove an address that messages come from; raises `Refused`."""
+    def set_roce_address(self, index: int, address: bytes) -> Iterator[None]:
+        """Set or remove an address that messages come from, at once; raises `Refused`.
+
+        Queue pairs learn of it in portions.
+        """
         self.sources.set_entry(index, address)
         self.port.sources_changed()
-        self.rdma.pairs.reroute(self.port)
+        return self.rdma.pairs.reroute_in_portions(self.port)
 
     # -- counters ---------------------------------------------------------------------------------
 

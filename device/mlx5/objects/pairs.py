@@ -250,15 +250,17 @@ def _reader_of(pair: CardPair, updater: KeyUpdater) -> Callable[[bytes, int], Se
 
 
 def _attach_engines(pair: CardPair, network: NetworkSettings) -> None:
+    """Give a queue pair its engines; one of UMR hears nobody."""
     pair.responder = ReceiveEngine()
+    hears = pair.connected and QPC.get(pair.context, "service") != Service.UMR
     if not pair.connected:
         pair.engine = DatagramSender(pair)
     elif network.packets:
         pair.engine = PacketSender(pair, network.ack_timeout_factor)
-        pair.responder = PacketReceiver(pair)
     else:
         pair.engine = PartSender(pair, fast_rnr=network.fast_rnr)
-        pair.responder = PartReceiver(pair)
+    if hears:
+        pair.responder = PacketReceiver(pair) if network.packets else PartReceiver(pair)
 
 
 def path_of_context(context: bytes | bytearray) -> Path:

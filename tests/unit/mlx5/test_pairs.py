@@ -38,6 +38,7 @@ from bluebridge.device.layout.mlx5.wqe import SendOpcode
 from bluebridge.device.layout.net.roce import GSI_QKEY
 from bluebridge.device.mlx5.settings.refused import Refused
 from bluebridge.device.pci.loop import EventLoop
+from bluebridge.device.queue_pairs import PORTION
 from bluebridge.device.rdma.pairs.costs import WHOLE_BYTES
 from bluebridge.device.server.stats import Stats
 from tests.models.mlx5_node import SIGNALLED
@@ -47,6 +48,7 @@ from tests.models.mlx5_pair import (
     REMOTE_KEY,
     USER_INDEX,
     V1_INDEX,
+    V2_INDEX,
     Pair,
     RoceNode,
     opcodes,
@@ -528,3 +530,31 @@ def test_teardown_leaves_no_pair(pairs: tuple[Pair, Pair]) -> None:
     assert (counts["qp"], counts["srq"], counts["xrcd"]) == (0, 0, 0)
     a.post(SendOpcode.SEND, a.data(b"late"), flags=SIGNALLED)
     assert not a.sent()
+
+
+def test_an_address_that_changes_reroutes_many_pairs_in_portions(
+    nodes: tuple[RoceNode, RoceNode],
+) -> None:
+    a, b = nodes
+    peer = b.make_pair()
+    peer.init()
+    pairs = [a.make_pair() for _ in range(2 * PORTION + 1)]
+    for pair in pairs:
+        pair.connect(peer)
+    mac = bytes.fromhex("020000000099")
+    a.set_address(V2_INDEX, a.gid, mac=mac)
+    assert a.portions == 3 and len(pairs) == 2 * PORTION + 1
+    routed = [a.adapter.objects.rdma.pairs.get(pair.number) for pair in pairs]
+    assert {found.route.smac for found in routed if found is not None} == {mac}
+
+
+def test_a_pair_of_umr_hears_nobody(nodes: tuple[RoceNode, RoceNode]) -> None:
+    """It changes keys of all domains: a request that names it is not carried out."""
+    a, b = nodes
+    umr, peer = a.make_pair(Service.UMR), b.make_pair()
+    for pair, other in ((umr, peer), (peer, umr)):
+        pair.connect(other)
+    place = a.memory(b"as it was")
+    peer.post(SendOpcode.RDMA_WRITE, remote(place, a.make_key((), **REMOTE_KEY)) + peer.data(b"x"))
+    assert a.host.peek(place, 9) == b"as it was"
+    assert not peer.sent()
