@@ -23,7 +23,7 @@ from bluebridge.host_tools.errors import CommandFailed, LabError, UsageError
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine.vm import Vm
 from bluebridge.host_tools.programs.running import Running, wait_until
-from bluebridge.host_tools.show.queues import QP
+from bluebridge.host_tools.show.queues import MR, QP
 from bluebridge.host_tools.show.show_command import ask
 
 QUEUES = ("qpn", "cqn", "srqn")
@@ -96,7 +96,7 @@ def values(fault: NamedFault, pair: Pair, qpn: int | None) -> dict[str, str] | N
         elif name == "address":
             given[name] = hex(_payload(pair.logs))
         elif name == "key":
-            given[name] = hex(json.loads(tell("show a mr")[-1])["lkey"])
+            given[name] = hex(_key(qpn, tell))
         elif name == "vector":
             given[name] = str(_busiest_vector(guest))
         else:
@@ -110,6 +110,15 @@ def _queue(name: str, qpn: int | None, tell: Callable[[str], list[str]]) -> int 
         return qpn
     (item,) = ask(tell, "a", QP, str(qpn)).items
     number: int | None = item["scqn" if name == "cqn" else "srqn"]
+    return number
+
+
+def _key(qpn: int | None, tell: Callable[[str], list[str]]) -> int:
+    """Return a key of the program's protection domain; the newest one if it has no queue pair."""
+    regions = ask(tell, "a", MR, None).items  # mlx5_ib keeps thousands in stock
+    pairs = [] if qpn is None else ask(tell, "a", QP, str(qpn)).items
+    own = [each for each in regions for pair in pairs if each["pdn"] == pair["pdn"]]
+    number: int = (own or regions)[-1]["rkey"]
     return number
 
 
