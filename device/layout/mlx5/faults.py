@@ -26,8 +26,8 @@ from bluebridge.device.layout.mlx5.event_queues import EventType
 _LOAD = "mlx5_core does not load; a reload works again"
 _STATE = "ibv_modify_qp: EINVAL"
 _ERROR_CQE = (
-    "SQ: `Error cqe on cqn`, the tx health reporter recovers the queue; RQ: a frame less, "
-    "rx_wqe_err counts it"
+    "of frames: `Error cqe on cqn`, the tx health reporter recovers the queue; an RQ has a frame "
+    "less, rx_wqe_err counts it"
 )
 
 
@@ -49,7 +49,8 @@ def _event(name: str, event: EventType, number: str, seen: str) -> NamedFault:
 def _status(status: int, verbs: str, own: str) -> NamedFault:
     return NamedFault(
         f"wc-{verbs.lower().replace('_', '-')}", Layer.QUEUE, Effect.CQE_STATUS,
-        f"a completion says syndrome {status:#04x} although its work was done", _ERROR_CQE,
+        f"a completion says syndrome {status:#04x} although its work was done",
+        f"IBV_WC_{verbs}; {_ERROR_CQE}",
         takes=("vendor", *OF_PAIRS), fixed={"status": own},
     )  # fmt: skip
 
@@ -68,30 +69,38 @@ FAULTS = (
                takes=COUNTED),
     NamedFault("command-never", Layer.FIRMWARE, Effect.COMMAND_NEVER,
                "a command is not carried out before the fault is cleared or the adapter reset",
-               "NAME(0x...) timeout. Will cause a leak of a command resource, after 60 s",
+               "`No done completion` after 60 s; who asked for it gets an error",
                needs=("opcode",), takes=COUNTED),
-    _command("reg-mr-fails", Opcode.CREATE_MKEY, Status.LIM_ERR, _LOAD),
-    _command("create-cq-fails", Opcode.CREATE_CQ, Status.LIM_ERR, "the interface does not come up"),
+    _command("reg-mr-fails", Opcode.CREATE_MKEY, Status.LIM_ERR,
+             f"{_LOAD}; programs take keys of the stock and notice nothing"),
+    _command("create-cq-fails", Opcode.CREATE_CQ, Status.LIM_ERR,
+             "ibv_create_cq fails; an interface does not come up"),
     _command("create-srq-fails", Opcode.CREATE_RMP, Status.LIM_ERR, "ibv_create_srq: ENOMEM"),
     _command("qp-to-init-fails", Opcode.RST2INIT_QP, Status.BAD_QP_STATE, _STATE),
     _command("qp-to-rtr-fails", Opcode.INIT2RTR_QP, Status.BAD_QP_STATE, _STATE),
     _command("qp-to-rts-fails", Opcode.RTR2RTS_QP, Status.BAD_QP_STATE, _STATE),
     _command("qp-to-err-fails", Opcode.TOERR_QP, Status.BAD_QP_STATE, _STATE),
-    _command("query-qp-fails", Opcode.QUERY_QP, Status.BAD_QP_STATE, "ibv_query_qp: EINVAL"),
+    _command("query-qp-fails", Opcode.QUERY_QP, Status.BAD_QP_STATE,
+             "mlx5_cmd_out_err: QUERY_QP(0x50b); ibv_query_qp: EINVAL"),
     _command("query-port-fails", Opcode.QUERY_VPORT_STATE, Status.INTERNAL_ERR,
              "the state of the link is not known: it counts as down"),
     _command("query-dev-cap-fails", Opcode.QUERY_HCA_CAP, Status.INTERNAL_ERR, _LOAD),
     _command("init-hca-fails", Opcode.INIT_HCA, Status.BAD_PARAM, _LOAD),
     _command("create-eq-fails", Opcode.CREATE_EQ, Status.LIM_ERR, _LOAD),
-    _command("dereg-mr-fails", Opcode.DESTROY_MKEY, Status.INTERNAL_ERR, "a line of the kernel"),
-    _command("destroy-cq-fails", Opcode.DESTROY_CQ, Status.INTERNAL_ERR, "a line of the kernel"),
+    _command("dereg-mr-fails", Opcode.DESTROY_MKEY, Status.INTERNAL_ERR,
+             "a line of the kernel; keys of programs go back into the stock without it"),
+    _command("destroy-cq-fails", Opcode.DESTROY_CQ, Status.INTERNAL_ERR,
+             "ibv_destroy_cq fails"),
     NamedFault("cqe-lost", Layer.QUEUE, Effect.CQE_LOST, "a completion is not written",
-               "SQ: the next one completes its frame as well; RQ: a frame less", takes=OF_PAIRS),
+               "a program waits for ever; SQ: the next one completes its frame as well; "
+               "RQ: a frame less", takes=OF_PAIRS),
     NamedFault("hung-wr", Layer.QUEUE, Effect.CQE_LOST, "no completion is written",
-               "SQ: `TX timeout`, the tx health reporter recovers the queue; RQ: nothing arrives",
+               "a program waits for ever; SQ: `TX timeout`, the tx health reporter recovers the "
+               "queue; RQ: nothing arrives",
                takes=OF_PAIRS, count=NO_LIMIT),
     NamedFault("cqe-doubled", Layer.QUEUE, Effect.CQE_DOUBLED, "a completion is written twice",
-               "the driver trusts it: its queue is out of step", takes=OF_PAIRS),
+               "libmlx5 and the driver trust it: the queue is out of step, a program hangs",
+               takes=OF_PAIRS),
     NamedFault("cqe-late", Layer.QUEUE, Effect.CQE_LATE,
                "a completion is written later, behind others", "a frame is late",
                needs=("ms",), takes=OF_PAIRS),
@@ -99,17 +108,19 @@ FAULTS = (
                "completions slow to drain", needs=("ms",), takes=OF_PAIRS, count=NO_LIMIT),
     NamedFault("cqe-foreign", Layer.QUEUE, Effect.CQE_FOREIGN,
                "a completion names a queue that does not exist",
-               "nothing: a network device looks at the index alone", takes=OF_PAIRS),
+               "nothing: libmlx5 looks at the user index, a network device at the entry's index",
+               takes=OF_PAIRS),
     *(_status(status, names[0], names[-1]) for status, names in NAMES_OF_STATUSES.items()),
     NamedFault("wr-unsupported", Layer.QUEUE, Effect.WR_REFUSED,
                "a work request is one that the adapter cannot carry out, whatever it promised",
                _ERROR_CQE, takes=OF_PAIRS, count=NO_LIMIT),
     NamedFault("cq-overrun", Layer.QUEUE, Effect.CQ_OVERRUN,
                "the completion queue is broken, as after an overrun: no entry ever again",
-               "mlx5_eq_cq_event: CQ error on CQN 0x..., then as hung-wr", needs=("cqn",)),
+               "CQ error on CQN 0x..., syndrome 0x1; then as hung-wr", needs=("cqn",)),
     NamedFault("doorbell-ignored", Layer.QUEUE, Effect.DOORBELL_IGNORED,
                "the send queue takes no doorbell until the fault is cleared",
-               "posted frames wait; `TX timeout` after 15 s", needs=("qpn",), count=NO_LIMIT),
+               "what is posted waits; of frames `TX timeout` after 15 s", needs=("qpn",),
+               count=NO_LIMIT),
     NamedFault("dma-refused", Layer.MEMORY, Effect.DMA_REFUSED, "the adapter cannot reach one page",
                "an error of an SQ, an RQ, a CQ or a command, by what is in the page",
                needs=("address",)),
