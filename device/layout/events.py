@@ -13,13 +13,18 @@ from enum import Enum
 from functools import cache
 from string import Formatter
 from struct import Struct
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from bluebridge.device.layout.buslog import Kind
 
 Value = int | str
 Values = dict[str, Any]
 """The values of a fact's fields by name: each is a number or a text, as its form says."""
+_COMMAND_FIELDS: Final = "name op_mod slot word number status syndrome us reason"
+_COMMAND_TEXT: Final = (
+    "{name}[ op_mod={op_mod:#x}] slot={slot}[ {word}={number:#x}] {status}[ "
+    "syndrome={syndrome:#010x}] {us} us[: {reason}]"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +56,9 @@ class Form:
 
 _NUMBER, _TEXT, _UP = Form(), Form(text=True), ("down", "up")
 _FORMS = dict.fromkeys(
-    ("action", "cause", "direction", "erratum", "error", "line", "mac", "message", "name",
-     "operation", "presence", "reason", "status", "text", "to", "verb", "what", "word"), _TEXT,
+    ("action", "cause", "context", "direction", "erratum", "error", "line", "mac", "message",
+     "name", "operation", "presence", "reason", "status", "text", "to", "verb", "what", "word"),
+    _TEXT,
 ) | {
     "qpn": Form(noun="QP"), "cqn": Form(noun="CQ"), "eqn": Form(noun="EQ"),
     "queue": Form(noun="queue"), "port": Form(noun="port"), "channel": Form(noun="channel"),
@@ -189,12 +195,12 @@ class Fact(Enum):
     BLUEFLAME_LOST = 49, "qpn page reason count", "BlueFlame page {page}: {reason} ({count} so far)"
 
     # Commands of a queue in memory, as mlx5 has it.
-    FIRMWARE_COMMAND = (
-        50, "name op_mod slot word number status syndrome us reason",
-        "{name}[ op_mod={op_mod:#x}] slot={slot}[ {word}={number:#x}] {status}[ "
-        "syndrome={syndrome:#010x}] {us} us[: {reason}]", Kind.COMMAND,
-    )  # fmt: skip
+    FIRMWARE_COMMAND = 50, _COMMAND_FIELDS, _COMMAND_TEXT, Kind.COMMAND
     """`number` is that of the object of the command, `word` says of which kind."""
+    KEY_COMMAND = (
+        53, f"{_COMMAND_FIELDS} context", f"{_COMMAND_TEXT}[; {{context}}]", Kind.COMMAND,
+    )  # fmt: skip
+    """A command on a key, whose entry and mailbox have no records of their own."""
     COMMAND_LOST = 51, "slot reason", "the command in slot {slot} is lost: {reason}"
     PAGE_FAULT = (
         52, "qpn fault what address bytes status us",

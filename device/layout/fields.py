@@ -26,6 +26,8 @@ class Access(StrEnum):
 
 
 Value = int | bytes
+_LONGEST_RAW = 16
+"""Most bytes of a raw field that is shown among words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +183,22 @@ class Struct:
     def take_if_set(self, target: bytearray, source: bytes, *names: str) -> None:
         """Store into `target` the values of those fields that are not zero in `source`."""
         self.take(target, source, *(name for name in names if self.get(source, name)))
+
+    def words(self, data: bytes, base: int = 0) -> str:
+        """Return the fields that are not zero as words, of those that `data` has whole."""
+        found = []
+        for item in self.fields:
+            start = base + item.offset
+            word = data[start : start + item.width]
+            value = int.from_bytes(word, self.order)
+            if not value or len(word) < item.width:
+                continue
+            if item.raw:
+                if item.width <= _LONGEST_RAW:
+                    found.append(f"{item.name}={word.hex()}")
+            elif value := value >> item.low & item.mask:
+                found.append(f"{item.name}={value:#x}")
+        return " ".join(found)
 
     def pack(self, values: Mapping[str, Value] | None = None, /, **more: Value) -> bytearray:
         """Return a structure with the given fields set and zeros elsewhere."""

@@ -23,12 +23,14 @@ class Rule:
     """The handler of commands with one opcode, and when it may run.
 
     `least` is the number of bytes that its input has at least; a shorter one is refused. `needs`
-    is how far software must have come with the adapter.
+    is how far software must have come with the adapter. `brief` ones are a single record of the log
+    if their input has one mailbox at most: drivers make thousands of keys in a row.
     """
 
     handler: Handler
     least: int = INLINE_BYTES
     needs: Stage = Stage.INITIALISED
+    brief: bool = False
 
 
 def number_of(data: bytes) -> int:

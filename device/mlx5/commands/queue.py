@@ -13,7 +13,6 @@ import logging
 import re
 from collections import deque
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass
 from functools import reduce
 from operator import xor
 from struct import Struct
@@ -21,9 +20,10 @@ from time import perf_counter_ns
 from typing import Final
 from zlib import crc32
 
+from bluebridge.device import pieces
 from bluebridge.device.armed_faults import ArmedFault
-from bluebridge.device.layout.buslog import What
-from bluebridge.device.layout.events import Fact
+from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.events import Fact, Value
 from bluebridge.device.layout.faults import Effect
 from bluebridge.device.layout.mlx5.caps import group_name
 from bluebridge.device.layout.mlx5.commands import (
@@ -40,11 +40,21 @@ from bluebridge.device.layout.mlx5.commands import (
     Status,
     name_of,
 )
+from bluebridge.device.layout.mlx5.contexts import MKC
 from bluebridge.device.layout.mlx5.device_commands import ACCESS_REG
 from bluebridge.device.layout.mlx5.event_queues import EventType
 from bluebridge.device.layout.mlx5.init_segment import LOG_ENTRY_SIZE, LOG_QUEUE_ENTRIES
+from bluebridge.device.layout.mlx5.objects import ENTRY as KEY_AT
 from bluebridge.device.layout.mlx5.registers import register_name
 from bluebridge.device.mlx5.adapter import Adapter, Stage
+from bluebridge.device.mlx5.commands.execution import (
+    COMPILED_ENTRY,
+    HEAD,
+    Entry,
+    Execution,
+    Outcome,
+    Undeliverable,
+)
 from bluebridge.device.mlx5.commands.table import RULES
 from bluebridge.device.mlx5.settings.refused import Refused
 from bluebridge.device.pci.bus import DmaError
@@ -57,6 +67,9 @@ MOST_BYTES: Final = 4 << 20
 """Bytes of input or output of a command at most: 8,192 mailboxes."""
 TURN_NS: Final = 2_000_000
 """Once commands took so long in one turn of the loop, the others wait for the next one."""
+_SYNDROME: Final = OUTPUT.field("syndrome").offset
+_OUTPUT_AT: Final = ENTRY.field("output").offset
+_SIGNATURE: Final = ENTRY.field("signature").offset
 _LAST: Final = ENTRY.size - 1
 PORTION: Final = 64
 """Mailboxes that are read or written between two turns of others, at most."""
@@ -65,42 +78,9 @@ _CONTROL: Final = 0x230
 """Offset of what is behind the data of a mailbox."""
 _CONTROL_WORDS: Final = Struct(">QIxB")
 """Fields `next`, `number` and `token` of `MAILBOX`."""
+_BRIEF: Final = frozenset(opcode for opcode, rule in RULES.items() if rule.brief)
 _NUMBERS: Final = re.compile(r"0x[0-9a-f]+|\d+")
 _BEFORE: Final = {Stage.ENABLED: "ENABLE_HCA", Stage.INITIALISED: "INIT_HCA"}
-
-
-class Undeliverable(Exception):
-    """An entry or its mailboxes are not as they must be; the command is not carried out."""
-
-    def __init__(self, delivery: Delivery, reason: str) -> None:
-        super().__init__(reason)
-        self.delivery = delivery
-        self.reason = reason
-
-
-@dataclass(slots=True, eq=False)
-class Execution:
-    """A command under way in an entry, since `begin` (in ns), with its whole input."""
-
-    slot: int
-    entry: bytes
-    begin: int
-    events: bool
-    """Whether an event queue took events of commands before this one began."""
-    fault: ArmedFault | None = None
-    """The fault that lets it fail."""
-    data: bytes = b""
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """The end of a command: its delivery status, and what its output says."""
-
-    output: bytes = b""
-    status: Status = Status.OK
-    delivery: Delivery = Delivery.OK
-    reason: str = ""
-    syndrome: int = 0
 
 
 class CommandQueue:
@@ -162,27 +142,34 @@ class CommandQueue:
         """Carry out the command in an entry, give the entry back, and tell about it."""
         at = self.address + (slot << LOG_ENTRY_SIZE)
         try:
-            entry = self._bus.read(at, ENTRY.size, What.COMMAND_ENTRY, slot)
+            raw = self._load(at, ENTRY.size)
         except DmaError as error:
             self._bus.tell(Fact.COMMAND_LOST, slot=slot, reason=str(error))
             return
-        if not ENTRY.get(entry, "owner"):
+        entry = Entry(*COMPILED_ENTRY.unpack(raw))
+        opcode, _ = HEAD.unpack(entry.head)
+        brief = opcode in _BRIEF and entry.input_length <= INLINE_BYTES + BLOCK_BYTES
+        if not brief:
+            self._bus.note_dma(Kind.DMA_READ, at, ENTRY.size, raw, What.COMMAND_ENTRY, slot)
+        if not entry.owner & 1:
             self._bus.tell(Fact.COMMAND_LOST, slot=slot, reason="the entry is software's")
             return
-        fault = self._fault_of(slot, INPUT.get(ENTRY.get_raw(entry, "input"), "opcode"))
+        fault = self._fault_of(slot, opcode)
         if fault is not None and fault.effect is not Effect.COMMAND_FAILS:
             self._postpone(slot, fault)
             return
         events = self._adapter.eqs.takes(EventType.COMMAND)
-        execution = Execution(slot, entry, perf_counter_ns(), events, fault)
+        execution = Execution(slot, raw, entry, opcode, perf_counter_ns(), events, brief, fault)
         output = b""
         try:
             yield from self._take_input(execution)
-            self._check_output(entry)
+            if not OUTPUT.size // 2 <= entry.output_length <= MOST_BYTES:
+                reason = f"{entry.output_length} bytes of output"
+                raise Undeliverable(Delivery.OUT_LENGTH, reason)
             outcome = yield from self._attempt(execution)
-            output = _output_of(entry, outcome)
+            output = _output_of(entry.output_length, outcome)
             if outcome.status is Status.OK:
-                yield from self._write_output(entry, output)
+                yield from self._write_output(execution, output)
         except Undeliverable as error:
             outcome, output = Outcome(delivery=error.delivery, reason=error.reason), b""
         self._give_back(execution, output, outcome.delivery)
@@ -257,35 +244,35 @@ class CommandQueue:
     def _take_input(self, execution: Execution) -> Iterator[None]:
         """Read the whole input; raises `Undeliverable`."""
         entry = execution.entry
-        if ENTRY.get(entry, "type") != PCI_TRANSPORT:
-            raise Undeliverable(Delivery.DESCRIPTOR, f"type {ENTRY.get(entry, 'type')}")
-        length = ENTRY.get(entry, "input_length")
+        if entry.type != PCI_TRANSPORT:
+            raise Undeliverable(Delivery.DESCRIPTOR, f"type {entry.type}")
+        length = entry.input_length
         if not INPUT.size <= length <= MOST_BYTES:
             raise Undeliverable(Delivery.IN_LENGTH, f"{length} bytes of input")
-        data = ENTRY.get_raw(entry, "input")
-        execution.data = data
-        address, token = ENTRY.get(entry, "input_mailbox"), ENTRY.get(entry, "token")
-        opcode, parts = INPUT.get(data, "opcode"), [data]
+        execution.data = entry.head
+        address, parts = entry.input_mailbox, [entry.head]
         for number, at in enumerate(range(INLINE_BYTES, length, BLOCK_BYTES)):
             if number % PORTION == PORTION - 1:
                 yield
             try:
-                block = self._bus.read(address, MAILBOX.size, What.MAILBOX_IN, opcode)
+                block = self._load(address, MAILBOX.size)
             except DmaError as error:
                 raise Undeliverable(Delivery.IN_POINTER, str(error)) from error
-            address = _following(block[_CONTROL:], number, token)
+            if not execution.brief:
+                opcode, kind = execution.opcode, Kind.DMA_READ
+                self._bus.note_dma(kind, address, MAILBOX.size, block, What.MAILBOX_IN, opcode)
+            address = _following(block[_CONTROL:], number, entry.token)
             parts.append(block[: min(length - at, BLOCK_BYTES)])
         execution.data = b"".join(parts)
 
-    def _check_output(self, entry: bytes) -> None:
-        length = ENTRY.get(entry, "output_length")
-        if not OUTPUT.size // 2 <= length <= MOST_BYTES:
-            raise Undeliverable(Delivery.OUT_LENGTH, f"{length} bytes of output")
+    def _load(self, address: int, length: int) -> bytes:
+        """Return a copy of guest memory, without a record; raises `DmaError`."""
+        return b"".join(self._bus.views([(address, length)]))
 
-    def _write_output(self, entry: bytes, output: bytes) -> Iterator[None]:
+    def _write_output(self, execution: Execution, output: bytes) -> Iterator[None]:
         """Store what is behind the bytes in the entry into the chain; raises `Undeliverable`."""
-        address, token = ENTRY.get(entry, "output_mailbox"), ENTRY.get(entry, "token")
-        opcode = INPUT.get(ENTRY.get_raw(entry, "input"), "opcode")
+        address, token = execution.entry.output_mailbox, execution.entry.token
+        opcode = execution.opcode
         for number, at in enumerate(range(INLINE_BYTES, len(output), BLOCK_BYTES)):
             if number % PORTION == PORTION - 1:
                 yield
@@ -302,45 +289,52 @@ class CommandQueue:
 
     def _give_back(self, execution: Execution, output: bytes, delivery: Delivery) -> None:
         """Store the end of an entry, whose last byte says that it is done."""
-        done = bytearray(execution.entry)
-        ENTRY.set(done, "output", output[:INLINE_BYTES].ljust(INLINE_BYTES, b"\0"))
-        ENTRY.set(done, "owner", 0)
-        ENTRY.set(done, "delivery", delivery)
-        ENTRY.set(done, "signature", 0)
-        ENTRY.set(done, "signature", ~reduce(xor, done) & 0xFF)
-        at = self.address + (execution.slot << LOG_ENTRY_SIZE)
-        start = ENTRY.field("output").offset
-        try:
-            self._bus.write(at + start, done[start:_LAST], What.COMMAND_ENTRY, execution.slot)
-            self._bus.write(at + _LAST, done[_LAST:], What.COMMAND_ENTRY, execution.slot)
-        except DmaError as error:
-            self._bus.tell(Fact.COMMAND_LOST, slot=execution.slot, reason=str(error))
+        done = bytearray(execution.raw)
+        done[_OUTPUT_AT : _OUTPUT_AT + INLINE_BYTES] = output[:INLINE_BYTES].ljust(
+            INLINE_BYTES, b"\0"
+        )
+        done[_LAST] = delivery << 1
+        done[_SIGNATURE] = 0
+        done[_SIGNATURE] = ~reduce(xor, done) & 0xFF
+        at, slot = self.address + (execution.slot << LOG_ENTRY_SIZE), execution.slot
+        for start, part in ((_OUTPUT_AT, done[_OUTPUT_AT:_LAST]), (_LAST, done[_LAST:])):
+            try:
+                if execution.brief:
+                    pieces.copy(self._bus.views([(at + start, len(part))]), [part])
+                else:
+                    self._bus.write(at + start, part, What.COMMAND_ENTRY, slot)
+            except DmaError as error:
+                self._bus.tell(Fact.COMMAND_LOST, slot=slot, reason=str(error))
+                return
 
     def _tell(self, execution: Execution, outcome: Outcome, output: bytes) -> None:
-        data = execution.data or ENTRY.get_raw(execution.entry, "input")
-        opcode, delivery = INPUT.get(data, "opcode"), outcome.delivery
+        data, delivery = execution.data or execution.entry.head, outcome.delivery
+        opcode, op_mod = HEAD.unpack_from(data)
         word, number = _object(opcode, data, output, outcome.status)
-        self._bus.tell(
-            Fact.FIRMWARE_COMMAND,
-            name=name_of(opcode),
-            op_mod=INPUT.get(data, "op_mod"),
-            slot=execution.slot,
-            word=word,
-            number=number,
-            status=outcome.status.name if delivery is Delivery.OK else f"not {delivery.name}",
-            syndrome=outcome.syndrome,
-            us=(perf_counter_ns() - execution.begin) // 1000,
-            reason=outcome.reason,
-        )
+        told: dict[str, Value] = {
+            "name": name_of(opcode),
+            "op_mod": op_mod,
+            "slot": execution.slot,
+            "word": word,
+            "number": number,
+            "status": outcome.status.name if delivery is Delivery.OK else f"not {delivery.name}",
+            "syndrome": outcome.syndrome,
+            "us": (perf_counter_ns() - execution.begin) // 1000,
+            "reason": outcome.reason,
+        }
+        if execution.brief:
+            self._bus.tell(Fact.KEY_COMMAND, context=MKC.words(data, KEY_AT), **told)
+        else:
+            self._bus.tell(Fact.FIRMWARE_COMMAND, **told)
 
 
-def _output_of(entry: bytes, outcome: Outcome) -> bytes:
+def _output_of(length: int, outcome: Outcome) -> bytes:
     """Return the output of a command, of the length that software wants."""
-    output = bytearray(max(INLINE_BYTES, ENTRY.get(entry, "output_length")))
+    output = bytearray(max(INLINE_BYTES, length))
     given = outcome.output[: len(output)]
     output[: len(given)] = given
-    OUTPUT.set(output, "status", outcome.status)
-    OUTPUT.set(output, "syndrome", outcome.syndrome)
+    output[0] = outcome.status
+    output[_SYNDROME : _SYNDROME + 4] = outcome.syndrome.to_bytes(4, "big")
     return bytes(output)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Final
 
 from bluebridge.device.buslog.reader import Event
@@ -52,7 +52,6 @@ _EVENTS: dict[int, model.EventKind] = {
 _WORD: Final = 4
 _NUMBER: Final = MAILBOX.field("number").offset
 """Place of a mailbox's number in its chain, if the log has so much of it."""
-_LONGEST_RAW: Final = 16
 _CONTEXTS: Final[dict[int, tuple[fields.Struct, int]]] = {
     Opcode.CREATE_CQ: (CQC, 0),
     Opcode.CREATE_MKEY: (MKC, 0),
@@ -229,29 +228,20 @@ def _entry_words(event: Event) -> str:
 def _mailbox(event: Event) -> str:
     side = "input" if event.what == What.MAILBOX_IN else "output"
     part = "" if event.length in (MAILBOX.size, BLOCK_BYTES) else f", {event.length} bytes"
-    words = " ".join(_context_words(event)) if side == "input" else ""
+    words = _context_words(event) if side == "input" else ""
     return f"{side} mailbox of {name_of(event.obj)}{part}" + (words and f": {words}")
 
 
-def _context_words(event: Event) -> Iterator[str]:
-    """Yield the fields that are not zero of a context, of which the log has the beginning.
+def _context_words(event: Event) -> str:
+    """Return the fields that are not zero of a context, of which the log has the beginning.
 
     Only the first mailbox of a chain has one.
     """
-    data = event.data
     table, start = _CONTEXTS.get(event.obj, (None, 0))
-    number = data[_NUMBER : _NUMBER + _WORD]
+    number = event.data[_NUMBER : _NUMBER + _WORD]
     if table is None or (len(number) == _WORD and any(number)):
-        return
-    for item in table:
-        if start + item.offset + item.width > len(data):
-            continue
-        if item.raw:
-            raw = table.get_raw(data, item.name, start)
-            if item.width <= _LONGEST_RAW and any(raw):
-                yield f"{item.name}={raw.hex()}"
-        elif value := table.get(data, item.name, start):
-            yield f"{item.name}={value:#x}"
+        return ""
+    return table.words(event.data, start)
 
 
 def _eqe_words(event: Event) -> str:

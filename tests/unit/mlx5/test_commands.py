@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bluebridge.device.layout.buslog import What
 from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.mlx5 import caps
 from bluebridge.device.layout.mlx5.caps import CapGroup
@@ -23,7 +24,10 @@ from bluebridge.device.layout.mlx5.commands import (
     Status,
     name_of,
 )
+from bluebridge.device.layout.mlx5.contexts import MKC, AccessMode
 from bluebridge.device.layout.mlx5.event_queues import COMMAND_EQE, EventType
+from bluebridge.device.layout.mlx5.objects import CREATE_MKEY
+from bluebridge.device.layout.mlx5.objects import ENTRY as KEY_AT
 from bluebridge.device.mlx5.adapter import Adapter
 from bluebridge.device.mlx5.commands import queue
 from bluebridge.device.mlx5.commands.command import Rule
@@ -286,3 +290,43 @@ def test_no_entry_escapes_as_an_exception(entry: bytes, mailbox: bytes) -> None:
         assert not ENTRY.get(driver.entry(0), "owner")
     told = driver.host.facts(Fact.FIRMWARE_COMMAND)[-1]
     assert told["status"] != Status.INTERNAL_ERR.name
+
+
+def key_input(pages: int = 0) -> bytes:
+    """The input that makes a key without memory, with room for pages behind it."""
+    data = CREATE_MKEY.pack()
+    data[KEY_AT : KEY_AT + MKC.size] = MKC.pack(
+        free=1, umr=1, access_mode=AccessMode.MTT, key=0x5A, translations=4
+    )
+    INPUT.set(data, "opcode", Opcode.CREATE_MKEY)
+    return bytes(data) + bytes(8 * pages)
+
+
+def test_commands_on_keys_are_a_record_each(driver: Mlx5Driver) -> None:
+    """Drivers make thousands; the record has what the entry and its mailbox had."""
+    before = len(driver.host.events)
+    number = driver.run(key_input()).number
+    assert driver.numbered(Opcode.DESTROY_MKEY, number).status is Status.OK
+    assert driver.numbered(Opcode.DESTROY_MKEY, number).status is Status.BAD_RES
+    assert len(driver.host.events) == before
+    made, gone, again = (each for each in driver.host.told if each.fact is Fact.KEY_COMMAND)
+    assert f"CREATE_MKEY slot=0 mkey={number:#x} OK" in made.text
+    assert made.text.endswith("free=0x1 umr=0x1 access_mode=0x1 key=0x5a translations=0x4")
+    assert f"DESTROY_MKEY slot=0 mkey={number:#x} OK" in gone.text
+    assert again.values["status"] == "BAD_RES"
+    assert again.values["syndrome"]
+
+
+def test_a_key_with_a_long_list_has_all_its_records(driver: Mlx5Driver) -> None:
+    assert driver.run(key_input(pages=64)).status is Status.OK
+    assert {event.what for event in driver.host.events} >= {What.COMMAND_ENTRY, What.MAILBOX_IN}
+    assert driver.host.facts(Fact.FIRMWARE_COMMAND)[-1]["name"] == "CREATE_MKEY"
+
+
+def test_a_short_command_on_keys_is_refused_like_others(driver: Mlx5Driver) -> None:
+    """Its mailbox has a token, too, and its entry an output that is long enough."""
+    _, taken = driver.write_entry(0, key_input(), 16)
+    driver.host.poke(driver.entry_address(0) + ENTRY.field("token").offset, b"\xee")
+    driver.ring(1)
+    assert driver.answer(0, taken, 16).delivery is Delivery.TOKEN
+    assert driver.host.facts(Fact.KEY_COMMAND)[-1]["status"] == "not TOKEN"
