@@ -42,6 +42,7 @@ class EthernetFlag(IntFlag):
 class UmrFlag(IntFlag):
     """Flags of a change of a key (inc/device.h: MLX5_UMR_*)."""
 
+    SAME_PAIR = 1 << 3  # rdma-core's MLX5_WQE_UMR_CTRL_FLAG_CHECK_QPN
     OFFSET = 1 << 4
     MUST_BE_FREE = 1 << 5
     MUST_NOT_BE_FREE = 1 << 6
@@ -160,6 +161,15 @@ UMR = Struct(
     u32("offset_high", 0x10, "bits 47:16"),
     doc="What of a key changes; its context (MKC) follows, then the list or where it is.",
     source="inc/qp.h: struct mlx5_wqe_umr_ctrl_seg",
+)
+KLM = Struct(
+    "KLM",
+    SEGMENT_BYTES,
+    u32("byte_count", 0x00, "0 ends the list"),
+    u32("key", 0x04),
+    u64("address", 0x08, "in the region of that key"),
+    doc="An entry in the list of a key that consists of parts of others, such as a window.",
+    source="mlx5_ifc.h: mlx5_ifc_klm_bits",
 )
 OWN_QKEY: Final = 1 << 31
 FENCE_SHIFT: Final = 5

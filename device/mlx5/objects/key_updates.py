@@ -1,13 +1,16 @@
 """Changes of memory keys by work requests (UMR): registration, invalidation, more of a list.
 
 Linux `ib/umr.c`, `ib/wr.c: set_reg_wr, set_linv_wr`. A list may come in several work requests,
-the last of which names the fields that make the key usable.
+the last of which names the fields that make the key usable. Memory windows and registrations with
+gaps are keys whose lists name parts of other keys (rdma-core `providers/mlx5/qp.c: set_bind_wr`,
+Linux `ib/mr.c: mlx5_ib_sg_to_klms`).
 """
 
 from __future__ import annotations
 
 import sys
 from array import array
+from struct import Struct
 from typing import Final, NamedTuple
 
 from bluebridge.device.layout.buslog import What
@@ -17,8 +20,10 @@ from bluebridge.device.mlx5.rings.message_requests import DATA_SEGMENT, read_fla
 from bluebridge.device.rdma.memory.region import (
     NOWHERE,
     READ_ONLY,
+    REMOTE_CHANGES,
     AccessError,
     MemoryRegion,
+    Part,
     Rights,
     pages_of,
 )
@@ -36,6 +41,8 @@ MOST_KEPT = 1 << 20
 """Most entries of all lists whose end has not come: 8 MB of the server's memory."""
 LOW_BYTE: Final = 0xFF
 WRITABLE: Final = 2
+KEY_BITS: Final = 8
+"""Bits of a key below the index of its region."""
 PRESENT: Final = 3
 """Bits of an entry of a list (ib/mlx5_ib.h: MLX5_IB_MTT_READ, MLX5_IB_MTT_WRITE).
 
@@ -64,6 +71,14 @@ _RIGHTS: Final = {
 
 HARMLESS: Final = int(KeyMask.FREE | KeyMask.KEY)
 """What a queue pair of user space may change: it must not say where memory is."""
+WINDOWS: Final = HARMLESS | int(
+    KeyMask.LENGTH | KeyMask.START | KeyMask.QPN | KeyMask.LOCAL_READ | KeyMask.LOCAL_WRITE
+    | KeyMask.REMOTE_READ | KeyMask.REMOTE_WRITE | KeyMask.ATOMIC
+)  # fmt: skip
+"""What it may change of a key that consists of parts of others."""
+ANY_PAIR: Final = 0xFFFFFF
+_KLM: Final = Struct(">IIQ")
+"""The table `KLM`, compiled."""
 
 
 class Change(NamedTuple):
@@ -90,26 +105,43 @@ class KeyUpdater:
         self._lists: dict[int, array[int]] = {}
         """Beginnings of lists for keys that are not usable yet, by index."""
         self._kept = 0  # entries of all of them
+        self.indirect: set[int] = set()
+        """Indices of keys whose lists name parts of other keys."""
 
     def reset(self) -> None:
         """Forget what has come of lists."""
         self._lists.clear()
         self._kept = 0
+        self.indirect.clear()
+
+    def destroy(self, index: int) -> None:
+        """Forget a key that is destroyed."""
+        self.forget(index)
+        self.indirect.discard(index)
 
     def forget(self, index: int) -> None:
         """Forget what has come of a list for a key."""
         self._kept -= len(self._lists.pop(index, ()))
 
-    def apply(self, change: Change, memory: LocalMemory, pd: int | None) -> int:
+    def apply(
+        self, change: Change, memory: LocalMemory, pd: int | None, qpn: int, *, trusted: bool
+    ) -> int:
         """Carry a change out; raises `AccessError` and `DmaError`, and has changed nothing then.
 
-        `memory` is that of the queue pair, `pd` its domain, in which the key must be; None for
-        one that may change keys of all domains. Returns how many entries of lists it took.
+        `memory` is that of the queue pair `qpn`, `pd` its domain, in which the key must be; None
+        for one that may change keys of all domains. One that is not `trusted` must not say where
+        memory is. Returns how many entries of lists it took.
         """
+        indirect = change.key >> KEY_BITS in self.indirect
+        allowed = WINDOWS if indirect else HARMLESS
+        if not trusted and ((change.octowords and not indirect) or change.mask & ~allowed):
+            raise AccessError(f"QP {qpn:#x} may not register key {change.key:#x}")
         must_be_free = bool(change.flags & UmrFlag.MUST_BE_FREE)
         region = self._regions.changeable(change.key, pd, must_be_free)
         if change.flags & UmrFlag.MUST_NOT_BE_FREE and region.free:
             raise AccessError(f"key {change.key:#x} is not registered")
+        if indirect:
+            return self._apply_parts(region, change, memory, pd, qpn)
         if change.octowords and not change.mask & KeyMask.LENGTH and region.free:
             return self._keep(region, change, memory)
         fields, values = _values(region, change)
@@ -127,6 +159,31 @@ class KeyUpdater:
         if not region.lent or change.mask & KeyMask.LENGTH:
             needed = pages_of(region.start, region.length, region.page_shift)
         return max(needed, PER_OCTOWORD * change.octowords)
+
+    def _apply_parts(
+        self, region: MemoryRegion, change: Change, memory: LocalMemory, pd: int | None, qpn: int
+    ) -> int:
+        """Carry out a change of a key whose list names parts of other keys."""
+        if change.flags & UmrFlag.SAME_PAIR and region.owner_qpn not in (0, qpn):
+            raise AccessError(f"key {change.key:#x} is bound to QP {region.owner_qpn:#x}")
+        fields, values = _values(region, change)
+        if values.rights & REMOTE_CHANGES:
+            # Whether the owner may change memory, too, is up to the keys behind it.
+            values = values._replace(rights=values.rights | Rights.LOCAL_WRITE)
+        parts = _parts_of(_bytes_of(change, memory))
+        if change.mask & KeyMask.LENGTH and values.length > sum(part.length for part in parts):
+            raise AccessError(f"parts of less than {values.length:#x} bytes")
+        entries = Entries(parts=parts) if parts else None
+        must_be_free = bool(change.flags & UmrFlag.MUST_BE_FREE)
+        self._regions.update(
+            change.key, fields, values, entries, change.offset, pd=pd, must_be_free=must_be_free
+        )
+        if change.mask & KeyMask.QPN and not region.free:
+            owner = MKC.get(change.context, "qpn")
+            self._regions.own(region, 0 if owner == ANY_PAIR else owner)
+        if change.mask & KeyMask.MAY_INVALIDATE:
+            region.may_invalidate = bool(MKC.get(change.context, "may_invalidate"))
+        return len(parts)
 
     def _keep(self, region: MemoryRegion, change: Change, memory: LocalMemory) -> int:
         """Keep a part of a list until the rest has come; returns how many entries are there."""
@@ -231,16 +288,32 @@ def _extent(region: MemoryRegion, change: Change) -> tuple[int, int]:
 
 def _pages_of(change: Change, memory: LocalMemory) -> array[int]:
     """Return the addresses in the list of a change; raises `AccessError`, `DmaError`."""
-    listed = change.listed
-    if listed is None:
-        return _nothing()
-    if not isinstance(listed, bytes):
-        listed = b"".join(memory.gather([listed], note=True, what=What.PAGE_LIST))
+    listed = _bytes_of(change, memory)
     count = len(listed) // ENTRY_BYTES
     pages = array("Q", listed[: count * ENTRY_BYTES])
     if sys.byteorder == "little":
         pages.byteswap()
     return pages
+
+
+def _bytes_of(change: Change, memory: LocalMemory) -> bytes:
+    """Return the list of a change; raises `AccessError`, `DmaError`."""
+    listed = change.listed
+    if listed is None:
+        return b""
+    if isinstance(listed, bytes):
+        return listed
+    return b"".join(memory.gather([listed], note=True, what=What.PAGE_LIST))
+
+
+def _parts_of(listed: bytes) -> list[Part]:
+    """Return the parts in a list, which fills up a block of 64 bytes with empty ones."""
+    found = []
+    for length, key, address in _KLM.iter_unpack(listed[: len(listed) & -_KLM.size]):
+        if not length:
+            break
+        found.append(Part(key, address, length))
+    return found
 
 
 def _first(pages: array[int], count: int) -> array[int]:

@@ -90,6 +90,8 @@ class MemoryKeys:
         region.key |= index << 8
         self.regions.add(region)
         self._contexts[index] = context
+        if mode == AccessMode.KLMS:
+            self.updater.indirect.add(index)
         return index
 
     def _list_of(self, data: bytes, shift: int) -> _List:
@@ -120,7 +122,7 @@ class MemoryKeys:
         except Refusal as error:
             raise Refused(Status.RES_BUSY, str(error)) from error
         self._numbers.free(index)
-        self.updater.forget(index)
+        self.updater.destroy(index)
         del self._contexts[index]
 
 
@@ -146,7 +148,7 @@ def _region(mode: int, context: bytes) -> MemoryRegion:
         fast=bool(get(context, "umr")),
         may_invalidate=bool(get(context, "may_invalidate")),
         free=free,
-        max_pages=TRANSLATIONS * get(context, "translations"),
+        max_pages=(1 if mode == AccessMode.KLMS else TRANSLATIONS) * get(context, "translations"),
     )
 
 

@@ -20,7 +20,7 @@ from bluebridge.device.layout.mlx5.queue_pairs import (
 )
 from bluebridge.device.layout.mlx5.wqe import BLOCK_BYTES, DATAGRAM, SendOpcode
 from bluebridge.device.layout.net.roce import GSI_QPN, MTU_BYTES
-from bluebridge.device.mlx5.objects.key_updates import HARMLESS, Change, KeyUpdater, read_change
+from bluebridge.device.mlx5.objects.key_updates import Change, KeyUpdater, read_change
 from bluebridge.device.mlx5.rings.message_requests import read_datagram, read_message, read_xrc
 from bluebridge.device.mlx5.rings.pair_completions import PairCompletions
 from bluebridge.device.mlx5.rings.send_ring import SendRing
@@ -31,7 +31,6 @@ from bluebridge.device.rdma.connected.packet_sender import PacketSender
 from bluebridge.device.rdma.connected.part_sender import PartSender
 from bluebridge.device.rdma.connected.receiver import PartReceiver
 from bluebridge.device.rdma.datagrams.sender import DatagramSender
-from bluebridge.device.rdma.memory.region import AccessError
 from bluebridge.device.rdma.memory.scatter_gather import LocalMemory
 from bluebridge.device.rdma.pairs.costs import ENTRY_COST
 from bluebridge.device.rdma.pairs.engines import ReceiveEngine
@@ -159,10 +158,11 @@ class UpdatingReader:
         return work
 
     def _change(self, change: Change) -> None:
-        if not self._trusted and (change.octowords or change.mask & ~HARMLESS):
-            raise AccessError(f"QP {self._pair.qpn:#x} may not register key {change.key:#x}")
-        entries = self._updater.apply(change, self._pair.memory, self._pd)
-        self._pair.spent += ENTRY_COST * entries
+        pair = self._pair
+        entries = self._updater.apply(
+            change, pair.memory, self._pd, pair.qpn, trusted=self._trusted
+        )
+        pair.spent += ENTRY_COST * entries
 
 
 class MadePair:

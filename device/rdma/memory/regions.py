@@ -234,14 +234,17 @@ class MemoryRegions:
     def _follow(
         self, region: MemoryRegion, va: int, length: int, access: int, pd: int, depth: int
     ) -> Sequence[Run]:
-        """Return where bytes of a region are that is not direct; every key counts for itself."""
+        """Return where bytes of a region are that is not direct.
+
+        The key of the access permits it to the peer, those behind it to their owner.
+        """
         if not region.parts:
             return region.lent_at(va, length, changes=bool(access & CHANGES))
         if depth >= MAX_DEPTH:
             raise AccessError(f"key {region.key:#x} is behind {MAX_DEPTH} others")
         found: list[Run] = []
         for key, address, size in region.parts_at(va, length):
-            inner = self._permitted(key, address, size, access, pd, 0)
+            inner = self._permitted(key, address, size, _local(access), pd, 0)
             if inner.direct:
                 found += inner.translate(address, size)
             else:
@@ -436,9 +439,12 @@ class MemoryRegions:
         return region
 
     def own(self, window: MemoryRegion, qpn: int) -> None:
-        """Let only the peer of queue pair `qpn` use `window` from now on."""
+        """Let only the peer of queue pair `qpn` use `window` from now on; all peers for 0."""
+        if window.owner_qpn in self._owned:
+            self._owned[window.owner_qpn].discard(window.index)
         window.owner_qpn = qpn
-        self._owned.setdefault(qpn, set()).add(window.index)
+        if qpn:
+            self._owned.setdefault(qpn, set()).add(window.index)
 
     def forget_queue_pair(self, qpn: int) -> None:
         """Free the windows that only the peer of queue pair `qpn`, which is gone, could use.
@@ -447,7 +453,7 @@ class MemoryRegions:
         """
         for index in self._owned.pop(qpn, ()):
             window = self._regions[index]
-            window.unbind()
+            self._release(window)
             window.free = True
 
     def invalidate(self, key: int, pd: int, *, qpn: int = 0, remote: bool = False) -> None:
@@ -466,6 +472,12 @@ class MemoryRegions:
         if region.owner_qpn and region.owner_qpn != qpn:
             raise AccessError(f"window {key:#x} is bound to QP {region.owner_qpn:#x}")
         self._set(region, Field.FREE, Values(free=True))
+
+
+def _local(access: int) -> int:
+    """Return the rights that an access through another key needs of the key behind that."""
+    read = access & (Rights.LOCAL_READ | Rights.REMOTE_READ | Rights.REMOTE_ATOMIC)
+    return (Rights.LOCAL_READ if read else 0) | (Rights.LOCAL_WRITE if access & CHANGES else 0)
 
 
 def _origin(region: MemoryRegion, start: int) -> int:

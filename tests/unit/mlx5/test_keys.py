@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+from struct import pack
+
 import pytest
 
 from bluebridge.device.fabric.local import LocalFabric
-from bluebridge.device.layout.mlx5.commands import Opcode
-from bluebridge.device.layout.mlx5.cqe import ERROR_CQE, Syndrome
+from bluebridge.device.layout.fields import Value
+from bluebridge.device.layout.mlx5.commands import Opcode, Status
+from bluebridge.device.layout.mlx5.contexts import MKC, AccessMode
+from bluebridge.device.layout.mlx5.cqe import CQE, ERROR_CQE, CqeOpcode, Syndrome
 from bluebridge.device.layout.mlx5.objects import SPECIAL_CONTEXTS
-from bluebridge.device.layout.mlx5.wqe import SendOpcode
-from tests.models.mlx5_pair import Pair, RoceNode, remote
+from bluebridge.device.layout.mlx5.wqe import KLM, UMR, KeyMask, SendOpcode, UmrFlag
+from tests.models.mlx5_pair import Pair, RoceNode, opcodes, remote
+
+ANY_PAIR = 0xFFFFFF
+BIND = int(
+    KeyMask.FREE | KeyMask.KEY | KeyMask.LENGTH | KeyMask.START | KeyMask.LOCAL_WRITE
+    | KeyMask.REMOTE_READ | KeyMask.REMOTE_WRITE | KeyMask.ATOMIC
+)  # fmt: skip
+START = 0x7000_0000
+PAGE = 4096
 
 
 @pytest.fixture
@@ -51,3 +63,202 @@ def test_a_peer_reaches_nothing_by_the_reserved_key(nodes: tuple[RoceNode, RoceN
     (sent,) = a.sent()
     assert ERROR_CQE.get(sent, "syndrome") == Syndrome.REMOTE_ACCESS_ERR
     assert second.host.peek(place, 9) == b"untouched"
+
+
+# -- windows: the entries are those of rdma-core (providers/mlx5/qp.c: set_bind_wr) ---------------
+
+
+@pytest.fixture
+def pairs(nodes: tuple[RoceNode, RoceNode]) -> tuple[Pair, Pair]:
+    """Two queue pairs of programs."""
+    a, b = nodes[0].make_pair(log_sq_size=4), nodes[1].make_pair(log_sq_size=4)
+    connect(a, b)
+    return a, b
+
+
+def make_window(node: RoceNode, *, second: bool = False, room: int = 4) -> int:
+    """A memory window, as the kernel makes it."""
+    return node.make_key(
+        (), access_mode=AccessMode.KLMS, length64=0, free=1, umr=1, local_write=0,
+        may_invalidate=int(second), translations=room,
+    )  # fmt: skip
+
+
+def make_region(node: RoceNode, **more: int) -> tuple[int, list[int]]:
+    """A region of two pages that is open to its owner only."""
+    pages = [node.host.allocate(PAGE) for _ in range(2)]
+    return node.make_key(tuple(pages), start=START, **more), pages
+
+
+def update(
+    pair: Pair, key: int, mask: int, parts: list[tuple[int, int, int]], flags: int, **values: Value
+) -> None:
+    """Post a change of a key that consists of parts: lengths, keys and addresses."""
+    listed = b"".join(pack(">IIQ", *part) for part in parts)
+    listed = listed.ljust(-(-len(listed) // 64) * 64, b"\0")
+    control = UMR.pack(
+        flags=flags | UmrFlag.OFFSET | UmrFlag.INLINE, octowords=len(listed) // KLM.size, mask=mask
+    )
+    context = MKC.pack({"key": key & 0xFF, "qpn": ANY_PAIR, **values})
+    pair.post(SendOpcode.UMR, bytes(control) + bytes(context) + listed, last=key & ~0xFF)
+
+
+def bind(
+    pair: Pair, key: int, region: int, at: int, length: int, *, second: bool = False, **rights: int
+) -> None:
+    """Post a bind request."""
+    mask, flags = BIND, 0
+    values: dict[str, Value] = {"start": at, "length": length, **rights}
+    if second:
+        mask |= KeyMask.QPN
+        flags = UmrFlag.MUST_BE_FREE
+        values["qpn"] = pair.number
+    update(pair, key, mask, [(length, region, at)], flags, **values)
+
+
+def unbind(pair: Pair, key: int, *, second: bool = False) -> None:
+    """Post a bind request of no length, or LOCAL_INV of a window of type 2."""
+    mask = KeyMask.FREE | KeyMask.KEY | (KeyMask.QPN if second else 0)
+    update(pair, key, mask, [], UmrFlag.SAME_PAIR if second else 0, free=1)
+
+
+def write(pair: Pair, key: int, at: int, content: bytes) -> str:
+    """Write to the peer, and return how that ended."""
+    pair.sent()
+    pair.post(SendOpcode.RDMA_WRITE, remote(at, key) + pair.data(content))
+    (done,) = pair.sent()
+    if CQE.get(done, "opcode") == CqeOpcode.REQUEST:
+        return "OK"
+    return Syndrome(ERROR_CQE.get(done, "syndrome")).name
+
+
+@pytest.mark.parametrize("second", [False, True])
+def test_a_window_opens_a_part_of_a_region_until_it_is_unbound(
+    pairs: tuple[Pair, Pair], *, second: bool
+) -> None:
+    a, b = pairs
+    region, pages = make_region(b.node)
+    key = make_window(b.node, second=second) + 1
+    bind(b, key, region, START + 100, PAGE, second=second, remote_write=1)
+    assert opcodes(b.sent()) == [CqeOpcode.REQUEST]
+    assert write(a, key, START + PAGE - 2, b"over") == "OK"
+    assert b.node.host.peek(pages[0] + PAGE - 2, 2) + b.node.host.peek(pages[1], 2) == b"over"
+    unbind(b, key, second=second)
+    assert opcodes(b.sent()) == [CqeOpcode.REQUEST]
+    assert write(a, key, START + 100, b"late") == "REMOTE_ACCESS_ERR"
+
+
+@pytest.mark.parametrize("fault", ["before", "behind", "read only", "region", "old key", "domain"])
+def test_a_window_opens_nothing_else(pairs: tuple[Pair, Pair], fault: str) -> None:
+    a, b = pairs
+    more = {"region": {"local_write": 0}, "domain": {"pd": b.node.pd + 1}}.get(fault, {})
+    region, _ = make_region(b.node, **more)
+    key, place = make_window(b.node) + 1, START + 100
+    rights = {"remote_read": 1} if fault == "read only" else {"remote_write": 1}
+    bind(b, key, region, place, 200, **rights)
+    place += {"before": -1, "behind": 199}.get(fault, 0)
+    assert write(a, key - (fault == "old key"), place, b"no") == "REMOTE_ACCESS_ERR"
+
+
+def test_a_window_of_type_1_is_bound_again_at_another_place(pairs: tuple[Pair, Pair]) -> None:
+    a, b = pairs
+    region, pages = make_region(b.node)
+    key = make_window(b.node)
+    for place in (0, PAGE):
+        key = key & ~0xFF | key + 1 & 0xFF
+        bind(b, key, region, START + place, 64, remote_write=1)
+        assert write(a, key, START + place, b"here") == "OK"
+    assert b.node.host.peek(pages[1], 4) == b"here"
+    assert opcodes(b.sent()) == [CqeOpcode.REQUEST] * 2
+
+
+def test_a_window_of_type_2_is_for_the_peer_of_its_pair(
+    nodes: tuple[RoceNode, RoceNode], pairs: tuple[Pair, Pair]
+) -> None:
+    _, b = pairs
+    stranger, other = nodes[0].make_pair(), nodes[1].make_pair(log_sq_size=4)
+    connect(stranger, other)
+    region, _ = make_region(b.node)
+    key = make_window(b.node, second=True)
+    bind(b, key, region, START, 64, second=True, remote_write=1)
+    assert write(stranger, key, START, b"no") == "REMOTE_ACCESS_ERR"
+    other = nodes[1].make_pair(log_sq_size=4)
+    other.connect(stranger)
+    unbind(other, key, second=True)
+    assert ERROR_CQE.get(other.sent()[0], "syndrome") == Syndrome.MW_BIND_ERR
+    bind(b, key, region, START, 64, second=True, remote_write=1)  # twice
+    assert ERROR_CQE.get(b.sent()[-1], "syndrome") == Syndrome.MW_BIND_ERR
+
+
+def test_a_peer_invalidates_a_window_of_type_2(pairs: tuple[Pair, Pair]) -> None:
+    a, b = pairs
+    region, _ = make_region(b.node)
+    key = make_window(b.node, second=True)
+    bind(b, key, region, START, 64, second=True, remote_write=1)
+    b.receive()
+    a.post(SendOpcode.SEND_INVAL, a.data(b"done"), last=key)
+    assert opcodes(b.received()) == [CqeOpcode.RESPONSE_SEND_INV]
+    assert write(a, key, START, b"late") == "REMOTE_ACCESS_ERR"
+
+
+@pytest.mark.parametrize("gone", ["window", "region", "pair"])
+def test_nothing_is_reached_by_a_window_when_it_or_what_is_behind_it_is_gone(
+    nodes: tuple[RoceNode, RoceNode], pairs: tuple[Pair, Pair], gone: str
+) -> None:
+    a, b = pairs
+    region, _ = make_region(b.node)
+    key = make_window(b.node, second=gone == "pair")
+    bind(b, key, region, START, 64, second=gone == "pair", remote_write=1)
+    if gone == "pair":
+        b.node.command(Opcode.TORST_QP, number=b.number)
+        assert b.node.command(Opcode.DESTROY_QP, number=b.number)
+        a, b = nodes[0].make_pair(), nodes[1].make_pair()
+        connect(a, b)
+    else:
+        number = (key if gone == "window" else region) >> 8
+        assert b.node.status(Opcode.DESTROY_MKEY, number=number) is Status.OK
+    assert write(a, key, START, b"late") == "REMOTE_ACCESS_ERR"
+
+
+@pytest.mark.parametrize("fault", ["pages", "domain", "longer", "too many"])
+def test_programs_bind_only_what_is_theirs(pairs: tuple[Pair, Pair], fault: str) -> None:
+    """The kernel says where memory is, and a list is as long as it says."""
+    _, b = pairs
+    region, pages = make_region(b.node)
+    key, length, mask, parts = make_window(b.node), 64, BIND, [(64, region, START)]
+    if fault == "pages":
+        key = b.node.make_key(pages, umr=1)
+    elif fault == "domain":
+        mask |= KeyMask.PD
+    elif fault == "longer":
+        length = 65
+    else:
+        parts *= 5
+    update(b, key, mask, parts, 0, start=START, length=length, remote_write=1)
+    assert ERROR_CQE.get(b.sent()[0], "syndrome") == Syndrome.MW_BIND_ERR
+
+
+def test_a_registration_with_gaps_is_a_list_of_parts(nodes: tuple[RoceNode, RoceNode]) -> None:
+    """The kernel's parts are in its key to all of memory, of any length."""
+    a = nodes[0].make_pair()
+    b = nodes[1].make_pair(fast_register=1, log_sq_size=4)
+    connect(a, b)
+    places = [b.node.memory(100) for _ in range(3)]
+    key = make_window(b.node, second=True)
+    parts = [
+        (33, b.node.key, places[2]),
+        (9, b.node.key, places[0] + 1),
+        (20, b.node.key, places[1]),
+    ]
+    mask = BIND | KeyMask.PAGE_SIZE | KeyMask.LOCAL_READ | KeyMask.MAY_INVALIDATE
+    update(
+        b, key, mask, parts, UmrFlag.MUST_BE_FREE, start=START, length=62, local_read=1,
+        local_write=1, remote_write=1, remote_read=1, may_invalidate=1, log_page_size=12,
+    )  # fmt: skip
+    content = bytes(range(62))
+    assert write(a, key, START, content) == "OK"
+    peek = b.node.host.peek
+    assert peek(places[2], 33) + peek(places[0] + 1, 9) + peek(places[1], 20) == content
+    unbind(b, key)
+    assert opcodes(b.sent()) == [CqeOpcode.REQUEST] * 2
+    assert write(a, key, START, b"late") == "REMOTE_ACCESS_ERR"
