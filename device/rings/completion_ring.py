@@ -11,6 +11,7 @@ from typing import Final
 from bluebridge.device.layout.buslog import What
 from bluebridge.device.layout.events import Fact
 from bluebridge.device.pci.bus import DmaError, HostBus
+from bluebridge.device.refusal import Reason, Refusal
 from bluebridge.device.rings.queue_buffer import QueueBuffer
 
 INDEX_MASK: Final = 0xFFFFFF  # indices run freely in 24 bits
@@ -204,6 +205,41 @@ class CompletionRing(ABC):
     def _reached(self) -> bool:
         """Return True if the entry that `FOR_COUNT` waits for is written, modulo 2^24."""
         return (self.producer - 1 - self._target) & INDEX_MASK <= INDEX_MASK >> 1
+
+    def check_move(self, log_size: int) -> None:
+        """Raise `Refusal` unless what is unread fits into a ring of that size, and a marker here.
+
+        BAD_PARAMETER: it does not fit. BUSY: this ring has no room. BAD_STATE: it is broken.
+        """
+        if self.broken:
+            raise Refusal(Reason.BAD_STATE, f"CQ {self.cqn:#x} is broken")
+        self.read_consumer()
+        unread = (self.producer - self.consumer) & INDEX_MASK
+        if unread > 1 << log_size:
+            # mlx4_ib names BAD_SIZE (ENOMEM) for it, but a card is hardly ever asked: libmlx4 looks
+            # first and says EINVAL. A guest under TCG looks before its last sends are completed,
+            # so that the command refuses, and programs shall get the EINVAL of a card.
+            raise Refusal(Reason.BAD_PARAMETER, f"CQ {self.cqn:#x} holds more than 2**{log_size}")
+        if unread >= self.size:
+            raise Refusal(Reason.BUSY, f"CQ {self.cqn:#x} is full")
+
+    def move(self, buffer: QueueBuffer, log_size: int, marker: int) -> None:
+        """Move to another buffer; a marker in the old one tells software to go on in the new.
+
+        `marker` is the last byte of that entry. It takes an index like an entry: software copies
+        what it has not read to the places one further in the new ring, and counts on from there.
+        Raises `Refusal` as `check_move` or BAD_PARAMETER without memory, and nothing has changed.
+        """
+        self.check_move(log_size)
+        entry = bytearray(self.stride)
+        entry[-1] = marker | (self._owner_bit if self.producer & self.size else 0)
+        offset = (self.producer & (self.size - 1)) * self.stride
+        try:
+            self.buffer.write_entry(offset, entry, What.CQE, self.cqn)
+        except DmaError as error:
+            raise Refusal(Reason.BAD_PARAMETER, f"CQ {self.cqn:#x}: {error}") from error
+        self.pass_marker()
+        self.buffer, self.size = buffer, 1 << log_size
 
     def pass_marker(self) -> None:
         """Count everything that an index refers to one further: a marker took one, as an entry.

@@ -38,7 +38,8 @@ from bluebridge.device.mlx5.adapter import Adapter, Stage
 from bluebridge.device.mlx5.commands.table import RULES
 from bluebridge.device.mlx5.device import Hca
 from bluebridge.device.mlx5.settings.config import Config
-from bluebridge.device.mlx5.settings.refused import Refused
+from bluebridge.device.mlx5.settings.refused import STATUSES, Refused
+from bluebridge.device.refusal import Refusal
 from tests.models.fake_host import FakeHost
 
 LOG_CQ, LOG_SQ, LOG_RQ, LOG_EQ = 6, 4, 4, 7
@@ -132,6 +133,8 @@ class Mlx5Node:
             self.command(opcode, data, **more)
         except Refused as refused:
             return refused.status
+        except Refusal as refusal:
+            return STATUSES[refusal.reason]
         return Status.OK
 
     def register(self, number: RegisterId, data: bytes, *, write: bool) -> bytes:

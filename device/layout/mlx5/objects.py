@@ -82,11 +82,13 @@ MODIFY_QUEUE = Struct(
 MODIFY_CQ = Struct(
     "MODIFY_CQ",
     0x10,
-    bits("modifier", 0x04, 4, 15, 0, "1 = another ring"),
+    bits("modifier", 0x04, 4, 15, 0, "RESIZE: another ring"),
     bits("number", 0x08, 4, 23, 0),
     u32("fields", 0x0C, "CqField"),
     source="mlx5_ifc.h: mlx5_ifc_modify_cq_in_bits",
 )
+RESIZE: Final = 1
+"""Modifier of MODIFY_CQ for another ring."""
 CREATE_MKEY = Struct(
     "CREATE_MKEY",
     LIST,

@@ -47,7 +47,7 @@ RING_UMEM = Struct(
     u64("ring_umem_offset", 0x50),
     u32("ring_umem", 0x58),
     word("ring_umem_valid", 0x5C, 31, doc="the ring is in memory of a user"),
-    doc="Part of the inputs of CREATE_CQ and CREATE_XRC_SRQ.",
+    doc="Part of the inputs of CREATE_CQ, MODIFY_CQ and CREATE_XRC_SRQ.",
     source="mlx5_ifc.h: mlx5_ifc_create_cq_in_bits; rdma-core's tests: CreateCqIn",
 )
 GENERAL_OBJECT = Struct(

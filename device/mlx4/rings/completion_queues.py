@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bluebridge.device.layout.buslog import What
 from bluebridge.device.layout.mlx4.commands import Status
 from bluebridge.device.layout.mlx4.contexts import CQC, RING_UNIT
 from bluebridge.device.layout.mlx4.cqe import CQE_SIZE, OPCODE_RESIZE, OWNER_BIT
@@ -15,7 +14,7 @@ from bluebridge.device.layout.mlx4.eqe import COMP_EQE, CQ_ERROR_EQE, DATA_OFFSE
 from bluebridge.device.mlx4.rings.event_queues import EventQueues
 from bluebridge.device.mlx4.rings.ring_buffer import OwnedBuffer, RingPages
 from bluebridge.device.mlx4.settings.parameters import CommandError, Parameters
-from bluebridge.device.pci.bus import DmaError, HostBus
+from bluebridge.device.pci.bus import HostBus
 from bluebridge.device.rings.completion_ring import (
     FOR_COUNT,
     INDEX_MASK,
@@ -71,51 +70,23 @@ class CompletionQueue(CompletionRing):
         return bytes(context)
 
     def resize(self, buffer: OwnedBuffer, context: bytes) -> Iterator[None]:
-        """Move to another buffer; a marker in the old one tells software to go on in the new.
+        """Move to another buffer, as `move` does; it is prepared in portions.
 
-        `context` says where it is and how large; it is prepared in portions, while entries go on
-        coming into the old one. The marker takes an index like an entry: software copies what it
-        has not read to the places one further in the new ring, and then counts on from there
+        `context` says where it is and how large; entries go on coming into the old one meanwhile
         (libmlx4 `cq.c: mlx4_cq_resize_copy_cqes`, Linux `ib/cq.c: mlx4_ib_cq_resize_copy_cqes`).
-        Raises `CommandError`, and the queue is as it was then: BAD_PARAM when what is unread would
-        not fit or a ring is no memory, RESOURCE_BUSY when the old ring has no room for the marker,
-        BAD_RES_STATE when the queue is broken.
         """
         log_size = CQC.get(context, "log_size")
-        self._check_resize(log_size)
+        self.check_move(log_size)
         following = self.producer + 1
         yield from buffer.fill_owner(self.stride, self.cqn, following)
         while missed := (self.producer + 1 - following) & INDEX_MASK:  # while others had a turn
             known, following = following, following + missed
             yield from buffer.fill_owner(self.stride, self.cqn, following, known)
-        # Entries may have come while the new ring was prepared.
-        self._check_resize(log_size)
-        marker = bytearray(self.stride)
-        marker[-1] = OPCODE_RESIZE | (OWNER_BIT if self.producer & self.size else 0)
-        offset = (self.producer & (self.size - 1)) * self.stride
-        try:
-            self.buffer.write_entry(offset, marker, What.CQE, self.cqn)
-        except DmaError as error:
-            raise CommandError(Status.BAD_PARAM, f"CQ {self.cqn:#x}: {error}") from error
-        self.pass_marker()
-        self.buffer, self.size = buffer, 1 << log_size
+        self.move(buffer, log_size, OPCODE_RESIZE)
         moved = bytearray(self._context)
         for name in ("log_size", "page_offset", "log_page_size", "mtt_addr"):
             CQC.set(moved, name, CQC.get(context, name))
         self._context = bytes(moved)
-
-    def _check_resize(self, log_size: int) -> None:
-        if self.broken:
-            raise CommandError(Status.BAD_RES_STATE, f"CQ {self.cqn:#x} is broken")
-        self.read_consumer()
-        unread = (self.producer - self.consumer) & INDEX_MASK
-        if unread > 1 << log_size:
-            # Linux names BAD_SIZE (ENOMEM) for it, but a card is hardly ever asked: libmlx4 looks
-            # first and says EINVAL. A guest under TCG looks before its last sends are completed,
-            # so that the command refuses, and programs shall get the EINVAL of a card.
-            raise CommandError(Status.BAD_PARAM, f"CQ {self.cqn:#x} holds more than 2**{log_size}")
-        if unread >= self.size:
-            raise CommandError(Status.RESOURCE_BUSY, f"CQ {self.cqn:#x} is full")
 
 
 class CompletionQueues:

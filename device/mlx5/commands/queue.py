@@ -56,8 +56,9 @@ from bluebridge.device.mlx5.commands.execution import (
     Undeliverable,
 )
 from bluebridge.device.mlx5.commands.table import RULES
-from bluebridge.device.mlx5.settings.refused import Refused
+from bluebridge.device.mlx5.settings.refused import STATUSES, Refused
 from bluebridge.device.pci.bus import DmaError
+from bluebridge.device.refusal import Refusal
 from bluebridge.device.throttle import Throttle
 
 log = logging.getLogger(__name__)
@@ -218,6 +219,9 @@ class CommandQueue:
         except Refused as refused:
             syndrome = refused.syndrome or syndrome_of(refused.reason)
             return Outcome(status=refused.status, reason=refused.reason, syndrome=syndrome)
+        except Refusal as refusal:
+            status = STATUSES[refusal.reason]
+            return Outcome(status=status, reason=refusal.text, syndrome=syndrome_of(refusal.text))
         except DmaError as error:
             syndrome = syndrome_of("no guest memory")
             return Outcome(status=Status.BAD_PARAM, reason=str(error), syndrome=syndrome)

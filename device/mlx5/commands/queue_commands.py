@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from bluebridge.device.layout.mlx5.commands import Opcode, Status
+from bluebridge.device.layout.mlx5.commands import Opcode
 from bluebridge.device.layout.mlx5.contexts import CQC, RQC, SQC, WQ, WQ_OFFSET
-from bluebridge.device.layout.mlx5.objects import CONTEXT, ENTRY, LIST, MODIFY_CQ, MODIFY_QUEUE
+from bluebridge.device.layout.mlx5.objects import (
+    CONTEXT,
+    ENTRY,
+    LIST,
+    MODIFY_CQ,
+    MODIFY_QUEUE,
+    RESIZE,
+)
 from bluebridge.device.mlx5.adapter import Adapter
 from bluebridge.device.mlx5.commands.command import Rule, number_of, numbered
-from bluebridge.device.mlx5.settings.refused import Refused
 
-RESIZE = 1
-"""Modifier of MODIFY_CQ for another ring."""
 _PAGES = CONTEXT + WQ_OFFSET + WQ.size
 """Offset of the list of pages of an SQ or RQ, behind its context with the work queue."""
 
@@ -26,11 +30,13 @@ def query_cq(adapter: Adapter, data: bytes) -> bytes:
 
 
 def modify_cq(adapter: Adapter, data: bytes) -> bytes:
-    """Change the moderation of a completion queue."""
-    queue = adapter.objects.cqs.known(number_of(data))
+    """Change the moderation of a completion queue, or give it another ring."""
+    cqs, number = adapter.objects.cqs, number_of(data)
     if MODIFY_CQ.get(data, "modifier") == RESIZE:
-        raise Refused(Status.BAD_PARAM, "completion queues keep their rings")
-    queue.modify(MODIFY_CQ.get(data, "fields"), data[ENTRY : ENTRY + CQC.size])
+        cqs.resize(number, data)
+    else:
+        context = data[ENTRY : ENTRY + CQC.size]
+        cqs.known(number).modify(MODIFY_CQ.get(data, "fields"), context)
     return b""
 
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from bluebridge.device.layout.mlx5.commands import Status
 from bluebridge.device.layout.mlx5.contexts import CQC
-from bluebridge.device.layout.mlx5.cqe import CQE_SIZE, OWNER_BIT
+from bluebridge.device.layout.mlx5.cqe import CQE_SIZE, OWNER_BIT, CqeOpcode
 from bluebridge.device.layout.mlx5.event_queues import (
     COMPLETION_EQE,
     CQ_ERROR_EQE,
@@ -32,6 +32,7 @@ from bluebridge.device.rings.completion_ring import (
     NOT_ARMED,
     CompletionRing,
 )
+from bluebridge.device.rings.queue_buffer import QueueBuffer
 
 FIRST_CQ: Final = 0x400
 MAX_CQS: Final = 1 << 16
@@ -75,6 +76,13 @@ class CompletionQueue(CompletionRing):
         CQC.set(context, "consumer", self.consumer)
         CQC.set(context, "producer", self.producer)
         return bytes(context)
+
+    def resize(self, buffer: QueueBuffer, context: bytes) -> None:
+        """Move to another buffer that a context describes (MODIFY_CQ); raises as `move`."""
+        self.move(buffer, CQC.get(context, "log_size"), CqeOpcode.RESIZE << 4)
+        moved = bytearray(self._context)
+        CQC.take(moved, context, "log_size", "page_offset", "log_page_size")
+        self._context = bytes(moved)
 
     def modify(self, fields: int, context: bytes) -> None:
         """Change moderation and overrun (MODIFY_CQ)."""
@@ -144,6 +152,24 @@ class CompletionQueues:
         cqn = self._numbers.take()
         self._queues[cqn] = CompletionQueue(self._bus, self._eqs, cqn, context, ring)
         return cqn
+
+    def resize(self, cqn: int, data: bytes) -> None:
+        """Move a queue to another ring, by the input of MODIFY_CQ.
+
+        Raises `Refused`: BAD_INP_LEN, BAD_PARAM, BAD_RES, LIM_ERR; `Refusal` when what is unread
+        has no place.
+        """
+        if len(data) < LIST:
+            raise Refused(Status.BAD_INP_LEN, f"{len(data)} bytes of input of {LIST}")
+        context = data[ENTRY : ENTRY + CQC.size]
+        queue, log_size = self.known(cqn), CQC.get(context, "log_size")
+        if log_size > MAX_LOG_SIZE:
+            raise Refused(Status.BAD_PARAM, f"2**{log_size} completions")
+        if CQE_SIZE << CQC.get(context, "cqe_size") != queue.stride:
+            raise Refused(Status.BAD_PARAM, "a ring of completions of another size")
+        pages, offset = CQC.get(context, "log_page_size"), CQC.get(context, "page_offset")
+        place = self._pages.place(RING_UMEM, data, data[LIST:], pages, offset)
+        queue.resize(self._pages.buffer(place, queue.stride << log_size), context)
 
     def destroy(self, cqn: int) -> None:
         """Destroy a queue, which gets no entry and no event from now on; raises `Refused`."""

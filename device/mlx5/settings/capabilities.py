@@ -41,7 +41,7 @@ _GENERAL: Final = {
     "nic_flow_table": 1, "mcam_reg": 1, "local_ca_ack_delay": 16, "port_type": 1, "num_ports": 1,
     "log_max_msg": 30, "cqe_version": 1,
     "eth_net_offloads": 1, "roce": 1, "atomic": 1, "pg": 1,
-    "imaicl": 1, "cq_oi": 1, "cq_moderation": 1, "qkv": 1, "pkv": 1,
+    "imaicl": 1, "cq_oi": 1, "cq_resize": 1, "cq_moderation": 1, "qkv": 1, "pkv": 1,
     # Linux' RDMA driver does not start without XRC (ib/main.c: mlx5_ib_dev_res_init).
     "xrc": 1, "ud": 1, "uc": 1, "rc": 1,
     "uar_size": 5, "log_pg_sz": 12, "driver_version": 1, "log_bf_reg_size": LOG_BLUEFLAME_REGISTER,

@@ -2,7 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from bluebridge.device.layout.mlx5.commands import Status
+from bluebridge.device.refusal import Reason
+
+STATUSES: Final = {
+    Reason.BAD_PARAMETER: Status.BAD_PARAM,
+    Reason.BAD_SIZE: Status.BAD_SIZE,
+    Reason.BAD_INDEX: Status.BAD_INDEX,
+    Reason.BAD_STATE: Status.BAD_RES_STATE,
+    Reason.BAD_PAIR_STATE: Status.BAD_QP_STATE,
+    Reason.BUSY: Status.RES_BUSY,
+    Reason.LIMIT: Status.LIM_ERR,
+    Reason.BOUND: Status.RES_BUSY,
+    Reason.UNSUPPORTED: Status.BAD_SYS_STATE,
+    Reason.UNANSWERED: Status.BAD_PKT,
+}
+"""The statuses for refusals by parts that know no card."""
 
 
 class Refused(Exception):

@@ -26,7 +26,7 @@ from bluebridge.device.layout.mlx5.commands import (
 )
 from bluebridge.device.layout.mlx5.contexts import CQC, MKC, WQ, WQ_OFFSET
 from bluebridge.device.layout.mlx5.event_queues import EQC, EQE, EQE_BYTES, EventType, layout_of
-from bluebridge.device.layout.mlx5.objects import CONTEXT, ROCE_ADDRESS
+from bluebridge.device.layout.mlx5.objects import CONTEXT, RESIZE, ROCE_ADDRESS
 from bluebridge.device.layout.mlx5.queue_pairs import QpState, Receives
 from bluebridge.device.layout.pci import VENDOR_REGISTERS
 from bluebridge.host_tools.analyzer.devices import mlx5_entries, model
@@ -54,6 +54,7 @@ _NUMBER: Final = MAILBOX.field("number").offset
 """Place of a mailbox's number in its chain, if the log has so much of it."""
 _CONTEXTS: Final[dict[int, tuple[fields.Struct, int]]] = {
     Opcode.CREATE_CQ: (CQC, 0),
+    Opcode.MODIFY_CQ: (CQC, 0),
     Opcode.CREATE_MKEY: (MKC, 0),
     Opcode.CREATE_XRC_SRQ: (queue_pairs.XRC_SRQC, 0),
     Opcode.CREATE_RMP: (WQ, WQ_OFFSET + CONTEXT - INLINE_BYTES),
@@ -334,7 +335,7 @@ MLX5: Final = model.DeviceModel(
             name_of(Opcode.CREATE_EQ): (Role.EQE, _event_ring),
             name_of(Opcode.CREATE_CQ): (Role.CQE, _completion_ring),
         },
-        resized={},
+        resized={(Opcode.MODIFY_CQ.name, RESIZE): (Role.CQE, _completion_ring)},
         received=_received,
         consumed=_consumed,
         reset=(0, init_segment.BAR0_SIZE),
