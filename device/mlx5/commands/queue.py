@@ -215,6 +215,7 @@ class CommandQueue:
                     output = step
                     yield
             self._adapter.users.note(execution.data, output)
+            self._adapter.uses.note(execution.data, output)
             return Outcome(output)
         except Refused as refused:
             syndrome = refused.syndrome or syndrome_of(refused.reason)
@@ -241,6 +242,7 @@ class CommandQueue:
         if len(data) < rule.least:
             raise Refused(Status.BAD_INP_LEN, f"{len(data)} bytes of input of {rule.least}")
         self._adapter.users.admit(data)
+        self._adapter.uses.check(data)
         return rule.handler(self._adapter, data)
 
     # -- entries and mailboxes ----------------------------------------------------------------
@@ -304,7 +306,7 @@ class CommandQueue:
         for start, part in ((_OUTPUT_AT, done[_OUTPUT_AT:_LAST]), (_LAST, done[_LAST:])):
             try:
                 if execution.brief:
-                    pieces.copy(self._bus.views([(at + start, len(part))]), [part])
+                    pieces.copy(self._bus.views([(at + start, len(part))]), [bytes(part)])
                 else:
                     self._bus.write(at + start, part, What.COMMAND_ENTRY, slot)
             except DmaError as error:

@@ -19,7 +19,6 @@ from bluebridge.device.mlx5.settings.capabilities import LOG_MAX_KEYS
 from bluebridge.device.mlx5.settings.refused import Refused
 from bluebridge.device.rdma.memory.region import EVERYTHING, MemoryRegion, Rights, pages_of
 from bluebridge.device.rdma.memory.regions import MemoryRegions
-from bluebridge.device.refusal import Refusal
 
 FIRST_KEY: Final = 2
 """The first index: keys 0x000 to 0x1ff stand for none and for the end of lists."""
@@ -72,7 +71,7 @@ class MemoryKeys:
     def create(self, data: bytes) -> Generator[bytes, None, int]:
         """Make a key by the input of CREATE_MKEY; yields between portions, returns its index.
 
-        Raises `Refused`: BAD_PARAM, BAD_RES for no memory of a user, LIM_ERR.
+        Raises `Refused` (BAD_PARAM, BAD_RES for no memory of a user, LIM_ERR), `Refusal` (LIMIT).
         """
         context = data[ENTRY : ENTRY + MKC.size]
         mode = MKC.get(context, "access_mode_high") << 2 | MKC.get(context, "access_mode")
@@ -81,10 +80,7 @@ class MemoryKeys:
         region = _region(mode, context)
         if not region.free and mode == AccessMode.MTT:
             yield from _translate(region, self._list_of(data, region.page_shift), data)
-        try:
-            self.regions.check_room(region)
-        except Refusal as error:
-            raise Refused(Status.LIM_ERR, str(error)) from error
+        self.regions.check_room(region)
         # Not before: a command that is forgotten between two portions leaves nothing.
         index = region.index = self._numbers.take()
         region.key |= index << 8
@@ -117,10 +113,7 @@ class MemoryKeys:
     def destroy(self, index: int) -> None:
         """Destroy a key, through which nothing is reached from now on; raises `Refused`."""
         self._numbers.check(index)
-        try:
-            self.regions.remove(index)
-        except Refusal as error:
-            raise Refused(Status.RES_BUSY, str(error)) from error
+        self.regions.remove(index)
         self._numbers.free(index)
         self.updater.destroy(index)
         del self._contexts[index]

@@ -15,7 +15,7 @@ STATUSES: Final = {
     Reason.BAD_PAIR_STATE: Status.BAD_QP_STATE,
     Reason.BUSY: Status.RES_BUSY,
     Reason.LIMIT: Status.LIM_ERR,
-    Reason.BOUND: Status.RES_BUSY,
+    Reason.BOUND: Status.BAD_RES_STATE,
     Reason.UNSUPPORTED: Status.BAD_SYS_STATE,
     Reason.UNANSWERED: Status.BAD_PKT,
 }

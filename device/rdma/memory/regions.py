@@ -143,6 +143,11 @@ class MemoryRegions:
         """Return the region or window with this index; None unless hardware owns it."""
         return self._regions.get(index)
 
+    def in_domain(self, pd: int) -> bool:
+        """Return whether a region or window is in protection domain `pd`."""
+        pd &= self._pd_mask
+        return any(region.pd == pd for region in self._regions.values())
+
     def index_of(self, key: int) -> int:
         """Return the index that a key names."""
         return key >> 8 & self.index_mask

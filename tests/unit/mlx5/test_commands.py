@@ -24,10 +24,11 @@ from bluebridge.device.layout.mlx5.commands import (
     Status,
     name_of,
 )
-from bluebridge.device.layout.mlx5.contexts import MKC, AccessMode
+from bluebridge.device.layout.mlx5.contexts import CQC, MKC, RMPC, WQ, WQ_OFFSET, AccessMode
 from bluebridge.device.layout.mlx5.event_queues import COMMAND_EQE, EventType
-from bluebridge.device.layout.mlx5.objects import CREATE_MKEY
+from bluebridge.device.layout.mlx5.objects import CONTEXT, CREATE_MKEY, LIST
 from bluebridge.device.layout.mlx5.objects import ENTRY as KEY_AT
+from bluebridge.device.layout.mlx5.queue_pairs import QP_IN, QPC, Receives
 from bluebridge.device.mlx5.adapter import Adapter
 from bluebridge.device.mlx5.commands import queue
 from bluebridge.device.mlx5.commands.command import Rule
@@ -330,3 +331,70 @@ def test_a_short_command_on_keys_is_refused_like_others(driver: Mlx5Driver) -> N
     driver.ring(1)
     assert driver.answer(0, taken, 16).delivery is Delivery.TOKEN
     assert driver.host.facts(Fact.KEY_COMMAND)[-1]["status"] == "not TOKEN"
+
+
+def make(driver: Mlx5Driver, opcode: Opcode, data: bytes = bytes(8)) -> int:
+    """Make an object; its number."""
+    answer = driver.command(opcode, data)
+    assert answer.status is Status.OK
+    return answer.number
+
+
+def make_cq(driver: Mlx5Driver, eqn: int) -> int:
+    """Make a completion queue."""
+    context = CQC.pack(log_size=4, eqn=eqn, doorbell_record=driver.host.allocate(64))
+    listed = driver.host.allocate(4096).to_bytes(8, "big")
+    data = (bytes(KEY_AT) + bytes(context)).ljust(LIST, b"\0") + listed
+    return make(driver, Opcode.CREATE_CQ, data[8:])
+
+
+def test_what_others_use_is_not_destroyed(driver: Mlx5Driver) -> None:
+    """A queue pair uses its domain, its completion queues and its pool of receives."""
+    eq = driver.create_eq(4, 1, 0)
+    pd = make(driver, Opcode.ALLOC_PD)
+    send_cq, receive_cq = make_cq(driver, eq.eqn), make_cq(driver, eq.eqn)
+    page = driver.host.allocate(4096).to_bytes(8, "big")
+    work = WQ.pack(pd=pd, log_stride=6, log_size=4)
+    pool = bytes(RMPC.pack(state=1))[:WQ_OFFSET] + bytes(work)
+    srq = make(driver, Opcode.CREATE_RMP, (bytes(CONTEXT) + pool + page)[8:])
+    context = QPC.pack(
+        pd=pd, cqn_send=send_cq, cqn_recv=receive_cq, srqn=srq, rq_type=Receives.SHARED,
+        log_sq_size=4,
+    )  # fmt: skip
+    pair = make(driver, Opcode.CREATE_QP, bytes(QP_IN.pack(context=bytes(context)))[8:] + page)
+    ends = [
+        (Opcode.DESTROY_CQ, send_cq), (Opcode.DESTROY_CQ, receive_cq), (Opcode.DESTROY_RMP, srq),
+        (Opcode.DEALLOC_PD, pd),
+    ]  # fmt: skip
+    for opcode, number in ends:
+        answer = driver.numbered(opcode, number)
+        assert answer.status is Status.BAD_RES_STATE
+        assert answer.syndrome
+    assert driver.numbered(Opcode.DESTROY_QP, pair).status is Status.OK
+    assert driver.numbered(Opcode.DESTROY_QP, pair).status is Status.BAD_RES
+    for opcode, number in ends:
+        assert driver.numbered(opcode, number).status is Status.OK
+        assert driver.numbered(opcode, number).status is Status.BAD_RES
+
+
+def test_a_domain_with_a_key_stays(driver: Mlx5Driver) -> None:
+    pd = make(driver, Opcode.ALLOC_PD)
+    data = bytearray(key_input())
+    MKC.set(data, "pd", pd, KEY_AT)
+    key = driver.run(bytes(data)).number
+    assert driver.numbered(Opcode.DEALLOC_PD, pd).status is Status.BAD_RES_STATE
+    assert driver.numbered(Opcode.DESTROY_MKEY, key).status is Status.OK
+    assert driver.numbered(Opcode.DEALLOC_PD, pd).status is Status.OK
+
+
+def test_nothing_is_in_use_after_a_teardown(driver: Mlx5Driver) -> None:
+    """The numbers of objects begin anew, and nothing of the old ones is left."""
+    eq = driver.create_eq(4, 1, 0)
+    pd, cq = make(driver, Opcode.ALLOC_PD), make_cq(driver, eq.eqn)
+    page = driver.host.allocate(4096).to_bytes(8, "big")
+    context = QPC.pack(pd=pd, cqn_send=cq, cqn_recv=cq, rq_type=Receives.NONE, log_sq_size=4)
+    make(driver, Opcode.CREATE_QP, bytes(QP_IN.pack(context=bytes(context)))[8:] + page)
+    assert driver.command(Opcode.TEARDOWN_HCA).status is Status.OK
+    assert driver.command(Opcode.INIT_HCA).status is Status.OK
+    assert make(driver, Opcode.ALLOC_PD) == pd
+    assert driver.numbered(Opcode.DEALLOC_PD, pd).status is Status.OK

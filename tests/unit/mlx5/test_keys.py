@@ -154,8 +154,8 @@ def test_a_window_opens_nothing_else(pairs: tuple[Pair, Pair], fault: str) -> No
     more = {"region": {"local_write": 0}, "domain": {"pd": b.node.pd + 1}}.get(fault, {})
     region, _ = make_region(b.node, **more)
     key, place = make_window(b.node) + 1, START + 100
-    rights = {"remote_read": 1} if fault == "read only" else {"remote_write": 1}
-    bind(b, key, region, place, 200, **rights)
+    read_only = fault == "read only"
+    bind(b, key, region, place, 200, remote_read=read_only, remote_write=not read_only)
     place += {"before": -1, "behind": 199}.get(fault, 0)
     assert write(a, key - (fault == "old key"), place, b"no") == "REMOTE_ACCESS_ERR"
 

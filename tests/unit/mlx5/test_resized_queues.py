@@ -110,7 +110,7 @@ def test_a_ring_that_cannot_be_resized_stays(pair: Pair, fault: str, status: Sta
         number = 0x999
     else:
         cq = pair.scq = node.make_cq()
-        node.adapter.objects.cqs.known(cq.number).buffer.pages = [1 << 50]  # type: ignore[attr-defined]
+        node.adapter.objects.cqs.known(cq.number).buffer.pages = [1 << 50]
     if fault != "too large":
         assert resize(node, cq, log_size, number=number, **values)[0] is status
     else:

@@ -1,0 +1,106 @@
+"""Who uses whom: an object that others refer to is not destroyed.
+
+The rules are those of the objects' contexts: a queue pair names its domain, its completion queues
+and its shared receive queue, and so on.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from bluebridge.device.layout.mlx5.commands import INPUT, Opcode, Status
+from bluebridge.device.layout.mlx5.contexts import RQC, SQC, WQ, WQ_OFFSET
+from bluebridge.device.layout.mlx5.objects import CONTEXT, ENTRY
+from bluebridge.device.layout.mlx5.queue_pairs import QP_CONTEXT, QPC, XRC_SRQC, Receives
+from bluebridge.device.mlx5.settings.refused import Refused
+from bluebridge.device.rdma.memory.regions import MemoryRegions
+
+Object = tuple[str, int]
+"""The kind of an object and its number."""
+_CQ, _SRQ, _PD, _QUEUE = "CQ", "SRQ", "PD", "queue"
+_KINDS: Final[dict[int, str]] = {
+    **dict.fromkeys((Opcode.CREATE_QP, Opcode.CREATE_SQ, Opcode.CREATE_RQ), _QUEUE),
+    **dict.fromkeys((Opcode.DESTROY_QP, Opcode.DESTROY_SQ, Opcode.DESTROY_RQ), _QUEUE),
+    **dict.fromkeys((Opcode.CREATE_RMP, Opcode.CREATE_XRC_SRQ), _SRQ),
+    **dict.fromkeys((Opcode.DESTROY_RMP, Opcode.DESTROY_XRC_SRQ), _SRQ),
+    Opcode.DESTROY_CQ: _CQ,
+    Opcode.DEALLOC_PD: _PD,
+}
+"""The kind of the object that a command makes or ends; queues of all kinds share their numbers."""
+
+
+def _of_pair(data: bytes) -> list[Object]:
+    def get(name: str) -> int:
+        return QPC.get(data, name, QP_CONTEXT)
+
+    found, kind = [(_PD, get("pd"))], get("rq_type")
+    if not get("no_sq"):
+        found.append((_CQ, get("cqn_send")))
+    if kind != Receives.NONE:
+        found.append((_CQ, get("cqn_recv")))
+    if kind == Receives.SHARED:
+        found.append((_SRQ, get("srqn")))
+    return found
+
+
+def _of_pool(data: bytes) -> list[Object]:
+    return [(_PD, WQ.get(data, "pd", CONTEXT + WQ_OFFSET))]
+
+
+_USES: Final[dict[int, Callable[[bytes], list[Object]]]] = {
+    Opcode.CREATE_QP: _of_pair,
+    Opcode.CREATE_SQ: lambda data: [*_of_pool(data), (_CQ, SQC.get(data, "cqn", CONTEXT))],
+    Opcode.CREATE_RQ: lambda data: [*_of_pool(data), (_CQ, RQC.get(data, "cqn", CONTEXT))],
+    Opcode.CREATE_RMP: _of_pool,
+    Opcode.CREATE_XRC_SRQ: lambda data: [
+        (_PD, XRC_SRQC.get(data, "pd", ENTRY)),
+        (_CQ, XRC_SRQC.get(data, "cqn", ENTRY)),
+    ],
+}
+"""What an object refers to, by the input of the command that makes it."""
+
+
+class Uses:
+    """The objects of one adapter that others refer to."""
+
+    def __init__(self, regions: MemoryRegions) -> None:
+        self._regions = regions
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget all objects."""
+        self._of: dict[Object, list[Object]] = {}
+        self._counts: Counter[Object] = Counter()
+
+    def check(self, data: bytes) -> None:
+        """Raise `Refused` (BAD_RES_STATE) for the end of an object that others refer to."""
+        opcode = INPUT.get(data, "opcode")
+        kind = _KINDS.get(opcode)
+        if kind is None or opcode in _USES:
+            return
+        number = INPUT.get(data, "number")
+        if count := self._counts[kind, number]:
+            raise Refused(Status.BAD_RES_STATE, f"{count} objects use {kind} {number:#x}")
+        if kind == _PD and self._regions.in_domain(number):
+            raise Refused(Status.BAD_RES_STATE, f"there are keys in PD {number:#x}")
+
+    def note(self, data: bytes, output: bytes) -> None:
+        """Note what a command that succeeded has made or ended."""
+        opcode = INPUT.get(data, "opcode")
+        kind = _KINDS.get(opcode)
+        if kind is None:
+            return
+        reader = _USES.get(opcode)
+        if reader is None:
+            self._count(self._of.pop((kind, INPUT.get(data, "number")), ()), -1)
+        else:
+            used = self._of[kind, INPUT.get(output, "number")] = reader(data)
+            self._count(used, 1)
+
+    def _count(self, used: Iterable[Object], step: int) -> None:
+        for each in used:
+            self._counts[each] += step
+            if not self._counts[each]:
+                del self._counts[each]
