@@ -40,7 +40,9 @@ class PageFault:
 class Pager:
     """The key `key` of `count` pages, all absent at first, and the answers to page faults."""
 
-    def __init__(self, node: RoceNode, count: int = 64, *, start: int = 0x10000000) -> None:
+    def __init__(
+        self, node: RoceNode, count: int = 64, *, start: int = 0x10000000, **more: Value
+    ) -> None:
         self.node, self.count, self.start = node, count, start
         self.entries = [0] * (-(-count // BLOCK) * BLOCK)
         self.updater = updater_of(node)
@@ -50,7 +52,7 @@ class Pager:
         self._list = node.host.allocate(len(self.entries) * 8)
         self.key = empty_key(node, count)
         values: dict[str, Value] = {
-            **ACCESS, "start": start, "length": count * PAGE, "pd": node.pd, "atomic": 1,
+            **ACCESS, "start": start, "length": count * PAGE, "pd": node.pd, "atomic": 1, **more,
         }  # fmt: skip
         self._change(ENABLE | KeyMask.ATOMIC, self.entries, UmrFlag.MUST_BE_FREE, values=values)
 

@@ -13,7 +13,7 @@ from bluebridge.device.layout.mlx5.objects import (
 )
 from bluebridge.device.mlx5.adapter import Adapter
 from bluebridge.device.mlx5.commands.command import Rule, number_of, numbered
-from bluebridge.device.mlx5.objects.keys import RESERVED_LKEY
+from bluebridge.device.mlx5.objects.keys import NULL_KEY, RESERVED_LKEY
 from bluebridge.device.mlx5.ports.counters import q_counters
 
 
@@ -57,8 +57,8 @@ def destroy_mkey(adapter: Adapter, data: bytes) -> bytes:
 
 
 def query_special_contexts(adapter: Adapter, data: bytes) -> bytes:
-    """Return the keys that need no CREATE_MKEY: that to all of memory."""
-    return bytes(SPECIAL_CONTEXTS.pack(reserved_lkey=RESERVED_LKEY))
+    """Return the keys that need no CREATE_MKEY: to all of memory, and to none."""
+    return bytes(SPECIAL_CONTEXTS.pack(reserved_lkey=RESERVED_LKEY, null_key=NULL_KEY))
 
 
 def alloc_q_counter(adapter: Adapter, data: bytes) -> bytes:

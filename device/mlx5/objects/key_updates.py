@@ -18,6 +18,7 @@ from bluebridge.device.layout.mlx5.contexts import MKC
 from bluebridge.device.layout.mlx5.wqe import CTRL, INLINE, UMR, KeyMask, UmrFlag
 from bluebridge.device.mlx5.rings.message_requests import DATA_SEGMENT, read_flags
 from bluebridge.device.rdma.memory.region import (
+    EVERYTHING,
     NOWHERE,
     READ_ONLY,
     REMOTE_CHANGES,
@@ -50,6 +51,7 @@ A page whose entry has none is absent, one that may only be read is absent for t
 """
 PAGE_BITS: Final = 0xFFF
 _ALL_PRESENT: Final = bytes(byte for byte in range(256) if byte & PRESENT == PRESENT)
+_ALL_ABSENT: Final = bytes(byte for byte in range(256) if not byte & PRESENT)
 _LOW_AT: Final = 0 if sys.byteorder == "little" else ENTRY_BYTES - 1
 _CONTEXT_AT: Final = CTRL.size + UMR.size
 _LIST_AT: Final = _CONTEXT_AT + MKC.size
@@ -144,6 +146,7 @@ class KeyUpdater:
             return self._apply_parts(region, change, memory, pd, qpn)
         if change.octowords and not change.mask & KeyMask.LENGTH and region.free:
             return self._keep(region, change, memory)
+        change = self._measured(region, change)
         fields, values = _values(region, change)
         entries, at = self._entries(region, change, memory)
         self._regions.update(
@@ -171,7 +174,9 @@ class KeyUpdater:
             # Whether the owner may change memory, too, is up to the keys behind it.
             values = values._replace(rights=values.rights | Rights.LOCAL_WRITE)
         parts = _parts_of(_bytes_of(change, memory))
-        if change.mask & KeyMask.LENGTH and values.length > sum(part.length for part in parts):
+        if MKC.get(change.context, "length64"):  # what no part is for, nobody reaches
+            values = values._replace(length=EVERYTHING)
+        elif change.mask & KeyMask.LENGTH and values.length > sum(part.length for part in parts):
             raise AccessError(f"parts of less than {values.length:#x} bytes")
         entries = Entries(parts=parts) if parts else None
         must_be_free = bool(change.flags & UmrFlag.MUST_BE_FREE)
@@ -194,6 +199,23 @@ class KeyUpdater:
         self._kept += len(whole) - len(known)
         self._lists[region.index] = whole
         return len(whole)
+
+    def _measured(self, region: MemoryRegion, change: Change) -> Change:
+        """Return a change with the length of a key that is as long as its list.
+
+        The parts of an implicit registration are (ib/odp.c: implicit_get_child_mr). One without
+        bytes says the same, and has a block of its list at most.
+        """
+        get, context = MKC.get, change.context
+        if not change.mask & KeyMask.LENGTH or not get(context, "length64"):
+            return change
+        known = len(self._lists.get(region.index, ()))
+        count = max(known, PER_OCTOWORD * (change.offset + change.octowords))
+        if get(context, "length") or count <= PADDING:
+            return change
+        measured = bytearray(context)
+        MKC.set(measured, "length", count << get(context, "log_page_size"))
+        return change._replace(context=bytes(measured))
 
     def _entries(
         self, region: MemoryRegion, change: Change, memory: LocalMemory
@@ -330,6 +352,8 @@ def _lent(pages: array[int], *, lent: bool) -> tuple[array[int], bool]:
     lows = pages.tobytes()[_LOW_AT::ENTRY_BYTES]
     if not lent and not lows.translate(None, _ALL_PRESENT):
         return pages, False
+    if not lows.translate(None, _ALL_ABSENT):
+        return array("Q", (NOWHERE,)) * len(pages), True
     return array("Q", [
         page & ~PAGE_BITS | (0 if page & WRITABLE else READ_ONLY) if page & PRESENT else NOWHERE
         for page in pages

@@ -25,6 +25,8 @@ FIRST_KEY: Final = 2
 MAX_KEYS: Final = (1 << LOG_MAX_KEYS) - FIRST_KEY
 RESERVED_LKEY: Final = 0xFFFF_FF00
 """All of memory in every domain, for queue pairs that may use it; an index that no key gets."""
+NULL_KEY: Final = 0xFFFF_FE00
+"""Of parts of keys that are absent; an index that no key gets."""
 PORTION: Final = 1 << 14
 """Pages of a list that are read in one turn of the loop: some three milliseconds."""
 PAGE_SHIFTS: Final = range(12, 32)
@@ -35,6 +37,7 @@ MOST_TRANSLATIONS: Final = 1 << 18
 """As many as fit into a command."""
 _List = Callable[[int, int], Sequence[int]]
 """Returns addresses of pages of a key: from which one on, and how many. Raises `Refused`."""
+_OF_PARTS: Final = (AccessMode.KLMS, AccessMode.KSM)
 _RIGHTS: Final = {
     "atomic": Rights.REMOTE_ATOMIC,
     "remote_write": Rights.REMOTE_WRITE,
@@ -86,7 +89,7 @@ class MemoryKeys:
         region.key |= index << 8
         self.regions.add(region)
         self._contexts[index] = context
-        if mode == AccessMode.KLMS:
+        if mode in _OF_PARTS:
             self.updater.indirect.add(index)
         return index
 
@@ -141,7 +144,7 @@ def _region(mode: int, context: bytes) -> MemoryRegion:
         fast=bool(get(context, "umr")),
         may_invalidate=bool(get(context, "may_invalidate")),
         free=free,
-        max_pages=(1 if mode == AccessMode.KLMS else TRANSLATIONS) * get(context, "translations"),
+        max_pages=(1 if mode in _OF_PARTS else TRANSLATIONS) * get(context, "translations"),
     )
 
 

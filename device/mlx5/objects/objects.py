@@ -13,7 +13,7 @@ from bluebridge.device.layout.mlx5.commands import Status
 from bluebridge.device.layout.mlx5.contexts import RQC, SQC, TIRC, TISC, Dispatch
 from bluebridge.device.layout.net.ethernet import ETHERTYPE_VLAN
 from bluebridge.device.mlx5.numbers import Numbers
-from bluebridge.device.mlx5.objects.keys import PAGE_SHIFTS, RESERVED_LKEY, MemoryKeys
+from bluebridge.device.mlx5.objects.keys import NULL_KEY, PAGE_SHIFTS, RESERVED_LKEY, MemoryKeys
 from bluebridge.device.mlx5.objects.rdma import RdmaObjects
 from bluebridge.device.mlx5.ports.registers import PortRegisters
 from bluebridge.device.mlx5.ports.roce_addresses import OwnAddresses
@@ -43,7 +43,7 @@ from bluebridge.device.rdma.ports.port import Port
 _Object = TypeVar("_Object")
 
 PD_BITS: Final = 24
-MOST_REGISTERED_PAGES: Final = 1 << 16
+MOST_REGISTERED_PAGES: Final = 1 << 20
 MAX_PDS: Final = 1 << 16
 MAX_DOMAINS: Final = 1 << 8
 MAX_COUNTER_SETS: Final = 255
@@ -83,6 +83,7 @@ class Objects:
             pd_bits=PD_BITS,
             page_shifts=PAGE_SHIFTS,
             most_pages=MOST_REGISTERED_PAGES,
+            absent_key=NULL_KEY,
         )
         self.keys = MemoryKeys(regions, pages.users)
         self.cqs = CompletionQueues(bus, pages, eqs)

@@ -40,7 +40,9 @@ _GENERAL: Final = {
     "vport_group_manager": 1,
     "nic_flow_table": 1, "mcam_reg": 1, "local_ca_ack_delay": 16, "port_type": 1, "num_ports": 1,
     "log_max_msg": 30, "cqe_version": 1,
-    "eth_net_offloads": 1, "roce": 1, "atomic": 1, "pg": 1,
+    "eth_net_offloads": 1, "roce": 1, "atomic": 1,
+    # All three are needed for a key to the whole address space (ib/odp.c: internal_fill_odp_caps).
+    "pg": 1, "fixed_buffer_size": 1, "null_mkey": 1, "umr_extended_translation_offset": 1,
     "imaicl": 1, "cq_oi": 1, "cq_resize": 1, "cq_moderation": 1, "qkv": 1, "pkv": 1,
     # Linux' RDMA driver does not start without XRC (ib/main.c: mlx5_ib_dev_res_init).
     "xrc": 1, "ud": 1, "uc": 1, "rc": 1,

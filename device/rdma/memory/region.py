@@ -34,8 +34,6 @@ NOWHERE: Final = (1 << 64) - 1
 READ_ONLY: Final = 1
 """Bit in the address of a page that is lent for reading only: for a change it is absent."""
 
-_NO_PARTS: Final[Sequence[Part]] = ()
-
 
 def pieces_of(pages: array[int], size: int) -> tuple[array[int], array[int]]:
     """Return two arrays: where pieces begin in a region of these pages, and their addresses.
@@ -100,6 +98,10 @@ def _no_pieces() -> array[int]:
     return array("Q")
 
 
+def _no_keys() -> array[int]:
+    return array("I")
+
+
 @dataclass(slots=True)
 class MemoryRegion:
     """A memory region (MR), or, if `window` is set, a memory window on a part of one.
@@ -111,9 +113,9 @@ class MemoryRegion:
     neighbours joined: piece i begins `starts[i]` bytes behind address `origin`, the last one ends
     `mapped` bytes behind it. A window that is bound shares the translation of the MR `parent`,
     which counts its `windows`; `second_type` windows are bound to one queue pair: `owner_qpn` is
-    the only one whose peer may use it, 0 for any. A region that is not `direct` consists of `parts`
-    of other regions, then `starts` says where each begins, or pages that may be absent: `lent` has
-    the address of each, `NOWHERE` or with `READ_ONLY` in it, and there are no pieces.
+    the only one whose peer may use it, 0 for any. A region that is not `direct` consists of parts
+    of other regions, then `part_keys` has the key of each piece, or of pages that may be absent:
+    `lent` has the address of each, `NOWHERE` or with `READ_ONLY` in it, and there are no pieces.
     """
 
     index: int
@@ -137,7 +139,7 @@ class MemoryRegion:
     starts: array[int] = field(default_factory=_no_pieces)
     addresses: array[int] = field(default_factory=_no_pieces)
     mapped: int = 0
-    parts: Sequence[Part] = _NO_PARTS
+    part_keys: array[int] = field(default_factory=_no_keys)
     direct: bool = True
     lent: array[int] = field(default_factory=_no_pieces)
 
@@ -189,23 +191,42 @@ class MemoryRegion:
         while length:
             if offset >= self.mapped:
                 raise AbsentError(self.key, va)
-            key, address, size = self.parts[index]
             within = offset - self.starts[index]
-            taken = min(size - within, length)
-            found.append(Part(key, address + within, taken))
+            taken = min(self._end(index) - offset, length)
+            found.append(Part(self.part_keys[index], self.addresses[index] + within, taken))
             offset, length, index = offset + taken, length - taken, index + 1
         return found
 
-    def set_parts(self, parts: Sequence[Part]) -> None:
-        """Replace the translation by parts of other regions, none of them empty."""
-        self.forget_pages()
-        self.origin, self.parts, self.direct = self.start, parts, False
+    def _end(self, index: int) -> int:
+        """Return where a piece or part ends, in bytes behind address `origin`."""
+        return self.mapped if index + 1 == len(self.starts) else self.starts[index + 1]
+
+    def put_parts(self, parts: Sequence[Part], at: int) -> None:
+        """Put parts of other regions, none of them empty, into the list from number `at` on.
+
+        It costs as much as there are new ones, unless others behind them move.
+        """
+        if not self.part_keys:
+            self.forget_pages()
+            self.origin, self.direct = self.start, False
+        count, offset = len(parts), self.mapped if at == len(self.starts) else self.starts[at]
+        starts = array("Q")
         for part in parts:
-            self.starts.append(self.mapped)
-            self.mapped += part.length
+            starts.append(offset)
+            offset += part.length
+        behind = self.starts[at + count :]
+        moved = offset - behind[0] if behind else 0
+        self.mapped = self.mapped + moved if behind else offset
+        self.starts[at : at + count] = starts
+        self.part_keys[at : at + count] = array("I", [part.key for part in parts])
+        self.addresses[at : at + count] = array("Q", [part.address for part in parts])
+        if moved:
+            self.starts[at + count :] = array("Q", [start + moved for start in behind])
 
     def page_list(self) -> list[int]:
-        """Return the addresses of the pages of the translation."""
+        """Return the addresses of the pages of the translation; none of one of parts."""
+        if self.part_keys:
+            return []
         if self.lent:
             return self.lent.tolist()
         size, starts, addresses = 1 << self.page_shift, self.starts, self.addresses
@@ -252,7 +273,7 @@ class MemoryRegion:
     def forget_pages(self) -> None:
         """Remove the translation."""
         self.starts, self.addresses, self.mapped = _no_pieces(), _no_pieces(), 0
-        self.parts, self.direct, self.lent = _NO_PARTS, True, _no_pieces()
+        self.part_keys, self.direct, self.lent = _no_keys(), True, _no_pieces()
 
     def bind(self, parent: MemoryRegion, va: int, length: int, *, zero_based: bool) -> None:
         """Bind this window to `length` bytes of `parent` from its address `va` on."""
@@ -263,7 +284,7 @@ class MemoryRegion:
         self.physical, self.page_shift = parent.physical, parent.page_shift
         self.starts, self.addresses = parent.starts, parent.addresses
         self.mapped = parent.mapped
-        self.parts, self.direct, self.lent = parent.parts, parent.direct, parent.lent
+        self.direct, self.part_keys, self.lent = parent.direct, parent.part_keys, parent.lent
         self.parent = parent
         parent.windows += 1
 

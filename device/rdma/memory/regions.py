@@ -20,6 +20,7 @@ from bluebridge.device.rdma.memory.region import (
     EVERYTHING,
     NOWHERE,
     REMOTE_CHANGES,
+    AbsentError,
     AccessError,
     MemoryRegion,
     Part,
@@ -108,16 +109,23 @@ class MemoryRegions:
     alias: `index_mask` has the bits of the index that count. `pd_bits` are the bits of a
     protection domain that the adapter compares, and `reserved_lkey` is the key of all guest
     memory, for queue pairs that may use it. Work requests may register up to `most_pages` pages of
-    `page_shifts` (logarithms of bytes) at once.
+    `page_shifts` (logarithms of bytes) at once. Parts of `absent_key` are absent.
     """
 
     def __init__(
-        self, *, reserved_lkey: int, pd_bits: int, page_shifts: range, most_pages: int
+        self,
+        *,
+        reserved_lkey: int,
+        pd_bits: int,
+        page_shifts: range,
+        most_pages: int,
+        absent_key: int = -1,
     ) -> None:
         self.index_mask = (1 << INDEX_BITS) - 1
         self._page_shifts = page_shifts
         self.most_pages = most_pages
         self._reserved_lkey = reserved_lkey
+        self._absent_key = absent_key
         self._pd_mask = (1 << pd_bits) - 1
         self._regions: dict[int, MemoryRegion] = {}
         self._owned: dict[int, set[int]] = {}  # windows of type 2 by the queue pair that bound them
@@ -243,12 +251,14 @@ class MemoryRegions:
 
         The key of the access permits it to the peer, those behind it to their owner.
         """
-        if not region.parts:
+        if not region.part_keys:
             return region.lent_at(va, length, changes=bool(access & CHANGES))
         if depth >= MAX_DEPTH:
             raise AccessError(f"key {region.key:#x} is behind {MAX_DEPTH} others")
         found: list[Run] = []
         for key, address, size in region.parts_at(va, length):
+            if key == self._absent_key:
+                raise AbsentError(region.key, va)
             inner = self._permitted(key, address, size, _local(access), pd, 0)
             if inner.direct:
                 found += inner.translate(address, size)
@@ -329,10 +339,13 @@ class MemoryRegions:
                 raise AccessError(f"{start:#x}+{length:#x} is no region")
             self._set(region, mask, values)
         elif entries.pages is None:
-            parts = self._parts(region, entries.parts, at)
+            self._check_parts(region, entries.parts, at)
+            if at and mask & Field.FREE and values.free:
+                raise AccessError(f"key {key:#x} becomes free, nothing is kept of its list")
             self._set(region, mask, values)
-            self._pieces += len(parts) - region.pieces
-            region.set_parts(parts)
+            self._pieces -= region.pieces
+            region.put_parts(entries.parts, at)
+            self._pieces += region.pieces
         else:
             self._update_pages(region, mask, values, (start, length), entries, at)
 
@@ -406,17 +419,15 @@ class MemoryRegions:
         pages[at : at + count] = read(count)
         return pages
 
-    def _parts(self, region: MemoryRegion, parts: Sequence[Part], at: int) -> list[Part]:
-        """Return the parts of a region when `parts` have been put into its list from `at` on."""
-        kept = list(region.parts)
-        if at > len(kept) or at + len(parts) > min(region.max_pages, self.most_pages):
-            raise AccessError(f"{len(parts)} entries from {at} on, the MR has {len(kept)}")
+    def _check_parts(self, region: MemoryRegion, parts: Sequence[Part], at: int) -> None:
+        """Raise `AccessError` unless parts may be put into the list of a region from `at` on."""
+        count = len(region.part_keys)
+        if at > count or at + len(parts) > min(region.max_pages, self.most_pages):
+            raise AccessError(f"{len(parts)} entries from {at} on, the MR has {count}")
         if any(part.length <= 0 for part in parts):
             raise AccessError(f"key {region.key:#x} has a part of no length")
         if self._pieces + len(parts) > MAX_PIECES:
             raise AccessError(f"MRs of more than {MAX_PIECES} pieces")
-        kept[at : at + len(parts)] = parts
-        return kept
 
     def _set(self, region: MemoryRegion, mask: int, values: Values) -> None:
         """Set the fields that `mask` names; a region that becomes free loses its translation."""
@@ -487,12 +498,12 @@ def _local(access: int) -> int:
 
 def _origin(region: MemoryRegion, start: int) -> int:
     """Return where the translation of a region begins that begins at `start`."""
-    return start if region.parts else start >> region.page_shift << region.page_shift
+    return start if region.part_keys else start >> region.page_shift << region.page_shift
 
 
 def _reaches(region: MemoryRegion, start: int, length: int) -> bool:
     """Return True if a translation reaches that far; that of parts is asked at each access."""
-    if region.physical or region.parts or not length:
+    if region.physical or region.part_keys or not length:
         return True
     return start - _origin(region, start) + length <= region.mapped
 

@@ -193,6 +193,7 @@ def test_a_list_that_never_ends_has_a_limit(
     page, most = node.host.allocate(PAGE), 1 << 16
     key = empty_key(node, 1 << 30)
     if fault == "one key":
+        monkeypatch.setattr(node.adapter.objects.keys.regions, "most_pages", most)
         change(updater, key, 0, [page] * most, apart=True)
         change(updater, key, 0, [page] * 64, apart=True, offset=most // 2)
     elif fault == "all keys":

@@ -7,12 +7,16 @@ from struct import pack
 import pytest
 
 from bluebridge.device.layout.events import Fact
+from bluebridge.device.layout.fields import Value
 from bluebridge.device.layout.mlx5.commands import Opcode, Status
 from bluebridge.device.layout.mlx5.cqe import CQE, ERROR_CQE, CqeOpcode, Syndrome
 from bluebridge.device.layout.mlx5.event_queues import FaultSubtype
+from bluebridge.device.layout.mlx5.objects import SPECIAL_CONTEXTS
 from bluebridge.device.layout.mlx5.page_faults import WqeFault
 from bluebridge.device.layout.mlx5.queue_pairs import QpState, Receives, Service
+from bluebridge.device.layout.mlx5.wqe import UmrFlag
 from bluebridge.device.mlx5.adapter import Stage
+from tests.models.mlx5_keys import ACCESS, ENABLE, change
 from tests.models.mlx5_paged import LONG, QKEY, WITHIN, Paged, content_of, filled
 from tests.models.mlx5_pager import READABLE, Pager
 from tests.models.mlx5_pair import Pair, SendOpcode, opcodes, remote, vector
@@ -201,6 +205,45 @@ def test_a_datagram_from_absent_pages_leaves_later() -> None:
     assert opcodes(a.sent()) == [CqeOpcode.REQUEST] * 2
     peek = b.node.host.peek
     assert (peek(buffer + 40, 8), peek(behind + 40, 6)) == (b"datagram", b"behind")
+
+
+# -- keys to all addresses ----------------------------------------------------------------------
+
+GIB = 1 << 30
+CHILD = 5
+
+
+def test_a_key_to_all_addresses_gets_its_parts_as_they_are_needed(paged: Paged) -> None:
+    """As implicit registrations of Linux: a part is of the null key until somebody is there."""
+    a, b, there = paged.a, paged.b, paged.there
+    node, updater = there.node, there.updater
+    answer = node.command(Opcode.QUERY_SPECIAL_CONTEXTS)
+    null = SPECIAL_CONTEXTS.get(answer, "null_key")
+    key = node.make_key((), access_mode=3, length64=0, free=1, umr=1, translations=16)
+    parts = [pack(">IIQ", GIB, null, 0)] * 16
+    values: dict[str, Value] = {**ACCESS, "length64": 1, "pd": node.pd, "log_page_size": 30}
+    half = b"".join(parts[:8])
+    change(updater, key, 0, flags=UmrFlag.MUST_BE_FREE, values=values, entries=half)
+    change(updater, key, ENABLE, offset=8, values=values, entries=half)
+    address = CHILD * GIB + 100
+    a.post(SendOpcode.RDMA_WRITE, remote(address, key) + a.data(b"anywhere"))
+    paged.run()
+    (fault,) = there.faults()
+    assert (fault.rkey, fault.va) == (key, address)
+    child = Pager(node, 64, start=CHILD * GIB, length64=1, length=0)
+    parts[CHILD] = pack(">IIQ", GIB, child.key, CHILD * GIB)
+    raw = b"".join(parts[4:8])
+    change(updater, key, 0, flags=UmrFlag.MUST_NOT_BE_FREE, offset=4, entries=raw)
+    there.resume(fault)
+    paged.run()
+    (fault,) = there.faults() + child.faults()[:0]
+    assert (fault.rkey, fault.va) == (key, address)
+    child.lend(0)
+    there.resume(fault)
+    paged.run()
+    assert opcodes(a.sent()) == [CqeOpcode.REQUEST]
+    assert child.peek(address, 8) == b"anywhere"
+    assert b.state is QpState.RTS
 
 
 # -- pages that do not come ----------------------------------------------------------------------

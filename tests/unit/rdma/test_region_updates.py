@@ -31,13 +31,16 @@ from bluebridge.device.rdma.memory.regions import (
 )
 
 PD, PAGE = 3, 4096
+ABSENT_KEY = 0xFFFFFE00
 START = 0x7F0000000800
 READ = int(Rights.LOCAL_READ)
 
 
 @pytest.fixture
 def regions() -> MemoryRegions:
-    return MemoryRegions(reserved_lkey=0, pd_bits=24, page_shifts=range(12, 31), most_pages=64)
+    return MemoryRegions(
+        reserved_lkey=0, pd_bits=24, page_shifts=range(12, 31), most_pages=64, absent_key=ABSENT_KEY
+    )
 
 
 def free_key(regions: MemoryRegions, index: int, room: int = 16) -> int:
@@ -222,7 +225,7 @@ def test_parts_of_no_length_and_too_many_are_refused(regions: MemoryRegions) -> 
         with pytest.raises(AccessError):
             regions.update(key, regions_module.REGISTERED, Values(key), Entries(parts=parts))
     region = regions.get(1)
-    assert region is not None and region.free and not region.parts
+    assert region is not None and region.free and not region.part_keys
 
 
 def test_a_region_that_becomes_free_gives_its_room_back(
@@ -237,3 +240,37 @@ def test_a_region_that_becomes_free_gives_its_room_back(
         regions.update(key, regions_module.REGISTERED, values, pages(0x10000, 0x30000))
     with pytest.raises(AccessError, match="pieces"):
         registered(regions, 2, 0x10000, 0x30000, 0x50000)
+
+
+def test_parts_behind_a_longer_one_move(regions: MemoryRegions) -> None:
+    inner = registered(regions, 1, 0x10000, 0x30000)
+    parts = [Part(inner, START + at, 0x10) for at in (0, 0x100, 0x200)]
+    key = indirect(regions, 2, *parts)
+    regions.update(key, Field.LENGTH, Values(length=0x40))
+    regions.update(key, 0, Values(), Entries(parts=[Part(inner, START + 0x300, 0x20)]), 1)
+    assert where(regions, key, 0x2F, 2) == [(0x10B1F, 1), (0x10A00, 1)]
+    with pytest.raises(AccessError, match="becomes free"):
+        regions.update(key, Field.FREE, Values(free=True), Entries(parts=parts), 1)
+    assert where(regions, key, 0x3F, 1) == [(0x10A0F, 1)]
+
+
+def test_one_part_of_many_is_replaced_at_the_cost_of_one(regions: MemoryRegions) -> None:
+    """A key to a whole address space has parts of a gigabyte, most of them absent."""
+    count, gib = 1 << 17, 1 << 30
+    regions.most_pages = count
+    inner = registered(regions, 1, 0x10000)
+    key = free_key(regions, 2, count)
+    values = Values(key, rights=ALL_RIGHTS, length=count * gib)
+    nobody = Entries(parts=[Part(ABSENT_KEY, 0, gib)] * count)
+    regions.update(key, regions_module.REGISTERED, values, nobody)
+    with pytest.raises(AbsentError) as told:
+        where(regions, key, 77 * gib + 5, 8)
+    assert (told.value.key, told.value.address) == (key, 77 * gib + 5)
+    began = process_time()
+    for _ in range(1000):
+        regions.update(key, 0, Values(), Entries(parts=[Part(inner, START, gib)]), 77)
+    assert process_time() - began < 0.5
+    assert where(regions, key, 77 * gib, 8) == [(0x10800, 8)]
+    regions.update(key, Field.FREE, Values(free=True))
+    region = regions.get(2)
+    assert region is not None and not region.pieces
