@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from bluebridge.device.buslog.reader import LogReader
+from bluebridge.device.layout.events import Fact
 from bluebridge.device.server.options import ServerOptions
 from bluebridge.host_tools.analyzer.analysis import PostedBy, Role, Transfer, transfers
 from bluebridge.host_tools.lab.pair import Pair
@@ -91,6 +95,34 @@ def test_rdma_of_two_connectx5(pair: Pair) -> None:
         }
     for machine in (a, b):
         assert not complaints(machine)
+
+
+def test_a_thousand_pages_are_brought_in_on_demand(pair: Pair) -> None:
+    """Nobody has touched them, or they were taken away; several queue pairs are busy."""
+    a, b = pair.machines
+    program = Path(__file__).with_name("paged_memory.py")
+    told = a.run("ibv_devinfo -v -d mlx5_0").text
+    for word in ("ODP_SUPPORT", "ODP_SUPPORT_IMPLICIT", "SUPPORT_ATOMIC", "SUPPORT_SRQ"):
+        assert word in told
+    for machine in (a, b):
+        machine.agent.put(program, "/tmp/")
+    serving = b.agent.start(f"python3 /tmp/{program.name} 2>&1", LIMIT)
+    said = a.run(f"python3 /tmp/{program.name} {address(b)}", timeout=LIMIT).text
+    assert serving.wait().status == 0
+    assert said.startswith("1000 pages in ")
+    both(a, b, f"ib_write_bw -x {V2} --odp -n 20")  # the log is written out meanwhile
+    for machine in (a, b):
+        assert not complaints(machine)
+    faults = Counter[tuple[str, str, str]]()
+    for event in LogReader(pair.logs):
+        if event.fact is Fact.PAGE_FAULT and event.told is not None:
+            what, status, us = (event.told.values[name] for name in ("what", "status", "us"))
+            assert us > 0
+            faults[event.device, what.partition(" ")[0], status] += 1
+    assert {status for _, _, status in faults} == {"OK"}
+    for device_name, kind in (("b", "write"), ("b", "read"), ("a", "READ")):
+        assert faults[device_name, kind, "OK"] >= 500
+    assert faults["a", "SEND", "OK"]
 
 
 def test_a_connectx5_with_a_connectx3(mixed: Pair) -> None:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from bluebridge.device.buslog.reader import Event
 from bluebridge.device.buslog.record import host_of
 from bluebridge.device.layout.buslog import Kind, What
-from bluebridge.device.layout.events import MARKS, Fact
+from bluebridge.device.layout.events import MARKS, Fact, Values
 from bluebridge.host_tools.analyzer.decode import decode
 from bluebridge.host_tools.analyzer.transaction import Transaction, Transfer, tree_of
 
@@ -146,7 +146,17 @@ _KINDS = tuple(_BY_KIND[kind] for kind in Kind)
 
 def lone(event: Event, one: Transaction) -> Activity:
     """Make an activity of an event that belongs to no other one."""
-    return started(event, one, _KINDS[event.kind])
+    activity = started(event, one, _KINDS[event.kind])
+    if one.told is not None and one.told.fact is Fact.PAGE_FAULT:
+        _date_back(activity, one.told.values)
+    return activity
+
+
+def _date_back(activity: Activity, values: Values) -> None:
+    """Let a page fault last from its event on: its record is made when it is over."""
+    activity.kind, activity.status = ActivityKind.PAGE_FAULT, values["status"]
+    activity.name, activity.subject = values["what"], Subject("QP", values["qpn"])
+    activity.begin = max(0.0, activity.end - values["us"] / 1e6)
 
 
 def started(event: Event, one: Transaction, kind: ActivityKind) -> Activity:

@@ -10,13 +10,12 @@ from pathlib import Path
 
 from bluebridge.device.buslog.reader import Event, Filter, LogReader
 from bluebridge.device.layout.buslog import Kind
-from bluebridge.device.layout.events import Fact, Values
+from bluebridge.device.layout.events import Fact
 from bluebridge.host_tools.analyzer.activity.activity import (
     WINDOW,
     Activity,
     ActivityKind,
     OpenActivities,
-    Subject,
     lone,
     of_transfer,
     started,
@@ -209,16 +208,7 @@ class FunctionActivities:
         elif event.fact is Fact.INTERNAL_ERROR:
             activity.kind, activity.cause = ActivityKind.FAULT, self._activities.commanded
             self._failure = activity.number
-        elif one.told is not None and event.fact is Fact.PAGE_FAULT:
-            _date_back(activity, one.told.values)
         self._activities.complete(activity)
-
-
-def _date_back(activity: Activity, values: Values) -> None:
-    """Let a page fault last from its event on: its record is made when it is over."""
-    activity.kind, activity.status = ActivityKind.PAGE_FAULT, values["status"]
-    activity.name, activity.subject = values["what"], Subject("QP", values["qpn"])
-    activity.begin = max(0.0, activity.end - values["us"] / 1e6)
 
 
 class ActivityAssembler:

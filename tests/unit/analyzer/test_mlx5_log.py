@@ -16,7 +16,12 @@ from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.mlx5 import init_segment
 from bluebridge.device.layout.mlx5.commands import ENTRY, INPUT, Opcode
 from bluebridge.device.layout.mlx5.cqe import CQE
-from bluebridge.device.layout.mlx5.event_queues import COMMAND_EQE, EventType
+from bluebridge.device.layout.mlx5.event_queues import (
+    COMMAND_EQE,
+    RDMA_FAULT_EQE,
+    EventType,
+    FaultSubtype,
+)
 from bluebridge.device.layout.mlx5.wqe import INLINE, SendOpcode
 from bluebridge.host_tools.analyzer.activity import Activity, ActivityKind
 from bluebridge.host_tools.analyzer.activity.assembler import activities
@@ -159,3 +164,25 @@ def test_an_entry_that_was_fetched_before_its_stores_came(tmp_path: Path, place:
     found = run.transfer()
     assert found.posted_by is (PostedBy.EARLY if place == 1 else PostedBy.FALLBACK)
     assert [line.stores for line in found.of(Role.BLUEFLAME)] == [8]
+
+
+def test_a_page_fault_is_an_activity_as_long_as_it_lasted(tmp_path: Path) -> None:
+    """Its event says what is wanted; the record of its end comes with the duration."""
+    log = FileLog(tmp_path)
+    a = log.device("a", "connectx5")
+    log.record(a, Kind.MMIO_WRITE, 0, init_segment.DOORBELL, 4, b"\0\0\0\4")
+    wanted = RDMA_FAULT_EQE.pack(
+        type=EventType.PAGE_FAULT, sub_type=FaultSubtype.RDMA, rkey=0x1234, va=0x7F00, length=64,
+        fault=6, token=3,
+    )  # fmt: skip
+    log.record(a, Kind.DMA_WRITE, 0, 0x9000, 64, bytes(wanted), What.EQE, 5)
+    log.tell(a, Fact.PAGE_FAULT, qpn=QPN, fault=3, what="write by key 0x1234", address=0x7F00,
+             bytes=64, status="OK", us=1)  # fmt: skip
+    log.close()
+    reader = LogReader(tmp_path)
+    lines = [decode(event) for event in reader]
+    assert "EQE eqn=5 PAGE_FAULT" in lines[1] and "rkey=0x1234 " in lines[1]
+    assert lines[2].endswith("page fault 0x3, write by key 0x1234, 0x7f00+0x40, OK after 1 us")
+    (fault,) = [each for each in activities(reader) if each.kind is ActivityKind.PAGE_FAULT]
+    assert (fault.status, fault.name) == ("OK", "write by key 0x1234")
+    assert 0 < fault.duration_us < 1.5
