@@ -57,9 +57,8 @@ CONNECTX3_BARS: Final = (
     Bar(0, bar0.BAR0_SIZE),
     Bar(2, uar.BAR2_SIZE, prefetchable=True, lines=uar.UAR_AREA_SIZE),
 )
-CONNECTX5_BARS: Final = (
-    Bar(0, init_segment.BAR0_SIZE, prefetchable=True, lines=init_segment.UAR_AREA),
-)
+CONNECTX5_BARS: Final = (Bar(0, init_segment.BAR0_SIZE, prefetchable=True),)
+_WITH_BLUEFLAME: Final = (replace(CONNECTX5_BARS[0], lines=init_segment.UAR_AREA),)
 
 
 class Adapter(Model, Protocol):
@@ -143,7 +142,8 @@ def _words3(adapter: Adapter) -> Mapping[int, LiveWord]:
 def _shape5(spec: HcaSpec, features: Features) -> Shape:
     vectors = init_segment.MSIX_VECTORS
     chain = capabilities(vectors, init_segment.MSIX_TABLE_OFFSET, init_segment.MSIX_PBA_OFFSET)
-    return Shape(CONNECTX5, CONNECTX5_BARS, (*chain, inert_vendor_capability()), vectors)
+    bars = _WITH_BLUEFLAME if features.blueflame else CONNECTX5_BARS
+    return Shape(CONNECTX5, bars, (*chain, inert_vendor_capability()), vectors)
 
 
 def _make5(

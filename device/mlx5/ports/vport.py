@@ -69,11 +69,8 @@ class Vport:
             permanent_address=self._port.burned_in,
         )
         self.lists: dict[AddressList, bytes] = dict.fromkeys(AddressList, b"")
-
-    @property
-    def roce(self) -> bool:
-        """Whether software has switched RoCE on."""
-        return bool(NIC_VPORT.get(self.context, "roce"))
+        self.roce = False
+        """Whether software has switched RoCE on, as the context has it."""
 
     def comes_back(self, port: Port, work: FrameWork, frame: bytes) -> tuple[bool, bool]:
         """Return whether a sent frame goes to its own port only, and whether there and out.
@@ -116,6 +113,7 @@ class Vport:
             if fields & field:
                 for name in names:
                     NIC_VPORT.set(self.context, name, get(context, name))
+        self.roce = bool(NIC_VPORT.get(self.context, "roce"))
 
     def _store_list(self, context: bytes) -> None:
         kind = _list_of(NIC_VPORT.get(context, "list_type"))

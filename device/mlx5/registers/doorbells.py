@@ -83,7 +83,12 @@ class Doorbells:
         page, register = divmod(offset, UAR_BYTES)
         if page not in self._used:
             return
-        if register in (EQ_ARM, EQ_UPDATE) and len(data) >= WORD:
+        if register >= SEND_DOORBELL:
+            if self._stores is not None:
+                self._stores.write(offset, data)
+            elif register % BLUEFLAME_BUFFER + len(data) == 2 * WORD:
+                self._ring(int.from_bytes(data[-WORD:], "big") >> QPN_SHIFT)
+        elif register in (EQ_ARM, EQ_UPDATE) and len(data) >= WORD:
             self._eqs.doorbell(int.from_bytes(data[:WORD], "big"), arm=register == EQ_ARM)
         elif register == CQ_DOORBELL and len(data) == 2 * WORD:
             self._request(int.from_bytes(data[:WORD], "big"), int.from_bytes(data[WORD:], "big"))
@@ -91,10 +96,6 @@ class Doorbells:
             self._high[page] = int.from_bytes(data, "big")
         elif register == CQ_DOORBELL + WORD and len(data) == WORD:
             self._request(self._high.pop(page, 0), int.from_bytes(data, "big"))
-        elif register >= SEND_DOORBELL and self._stores is not None:
-            self._stores.write(offset, data)
-        elif register >= SEND_DOORBELL and register % BLUEFLAME_BUFFER + len(data) == 2 * WORD:
-            self._ring(int.from_bytes(data[-WORD:], "big") >> QPN_SHIFT)
 
     def read(self, offset: int) -> None:
         """Take a read of a page, which returns nothing and only pushes stores out before it."""

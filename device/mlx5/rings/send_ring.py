@@ -66,7 +66,7 @@ class SendRing(StoredRing):
         self.record = record + RECORD_OFFSET
         self.index = 0
         self.head = 0
-        self._rung = False  # whether a doorbell rang since the last look that found nothing
+        self._rung = False  # whether a doorbell rang since the last look at the record
         self._given: bytes | None = None  # the next entry, when it need not be fetched
         self._running = False
         self._scheduled = False
@@ -182,14 +182,15 @@ class SendRing(StoredRing):
         """Return True if a block is posted; a doorbell has the record read when all are done."""
         if self.head != self.index:
             return True
-        if self._rung:
-            self._rung = self._look()
-        return self._rung
+        if not self._rung:
+            return False
+        self._rung = False  # what is posted after this look has a doorbell of its own
+        return self._look()
 
     def _look(self) -> bool:
         """Read the doorbell record; returns True if it holds a new number.
 
-        A look that finds nothing new stays out of the log: each walk ends with one.
+        A look that finds nothing new stays out of the log.
         """
         word = b"".join(self._bus.views([(self.record, 4)]))
         new = (int.from_bytes(word[2:], "big") - self.head) & COUNTER_MASK

@@ -146,6 +146,19 @@ def test_a_message_before_a_receive_waits_for_it(pairs: tuple[Pair, Pair]) -> No
     assert len(a.sent()) == 1
 
 
+def test_what_is_counted_without_a_doorbell_waits_for_one(pairs: tuple[Pair, Pair]) -> None:
+    """An answer is no reason to read the doorbell record: each post rings, or is stored."""
+    a, b = pairs
+    a.post(SendOpcode.SEND, a.data(b"first"))
+    a.node.wqe(a.sq, a.data(b"second"), SendOpcode.SEND, SIGNALLED)
+    for _ in range(2):
+        b.receive()
+    a.node.host.run(1)
+    assert len(a.sent()) == 1
+    a.node.ring(a.sq)
+    assert len(a.sent()) == 1
+
+
 @pytest.mark.parametrize(
     ("opcode", "segments", "status"),
     [
