@@ -14,6 +14,7 @@ from bluebridge.device.layout.mlx5.event_queues import (
     EventType,
     FaultSubtype,
 )
+from bluebridge.device.layout.mlx5.init_segment import EQ_UPDATE
 from bluebridge.device.layout.mlx5.page_faults import PAGE_FAULT_RESUME
 from bluebridge.device.layout.mlx5.wqe import KeyMask, UmrFlag
 from tests.models.mlx5_keys import ACCESS, ENABLE, PAGE, change, empty_key, updater_of
@@ -127,10 +128,11 @@ class Pager:
             raw = self.node.host.peek(at, EQE_BYTES)
             if raw[-1] & 1 != self.seen >> LOG_EQ & 1:
                 return found
-            found.append(PageFault(raw))
+            # Another process may have written it between its first and its last byte.
+            found.append(PageFault(self.node.host.peek(at, EQE_BYTES)))
             self.seen += 1
             consumed = self.eq << 24 | self.seen & 0xFFFFFF
-            self.node.adapter.eqs.doorbell(consumed, arm=True)
+            self.node.store(EQ_UPDATE, consumed.to_bytes(4, "big"))
 
     def resume(self, fault: PageFault, /, **more: int) -> Status:
         """Answer a page fault."""

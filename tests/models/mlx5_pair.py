@@ -31,6 +31,7 @@ from bluebridge.device.layout.mlx5.queue_pairs import (
 )
 from bluebridge.device.layout.mlx5.wqe import DATAGRAM, INVALID_LKEY, SendOpcode
 from bluebridge.device.layout.net.roce import ipv4_gid
+from tests.models.fake_host import FakeHost
 from tests.models.mlx5_node import SIGNALLED, Mlx5Node, Queue, mac_of
 
 LOG_SQ, LOG_RQ = 4, 4
@@ -54,8 +55,10 @@ def gid_of(number: int) -> bytes:
 class RoceNode(Mlx5Node):
     """A guest with RoCE switched on and two RoCE addresses, its link up."""
 
-    def __init__(self, number: int, fabric: Fabric | None = None) -> None:
-        super().__init__(number, fabric)
+    def __init__(
+        self, number: int, fabric: Fabric | None = None, host: FakeHost | None = None
+    ) -> None:
+        super().__init__(number, fabric, host)
         self.gid = gid_of(number)
         head = bytes(12) + VportField.ROCE.to_bytes(4, "big")
         context = bytes(NIC_VPORT.pack(roce=1))
