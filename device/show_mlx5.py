@@ -62,7 +62,7 @@ def adapter_tables(hca: Hca, endpoint: Endpoint) -> Tables:
         context = made.context if pair is None else pair.query()
         row = {
             "lqpn": number, "type": made.role.value, "state": rdma.state(number).name,
-            **_context_of_pair(context),
+            "page-faults": rdma.page_faults.of_pair(number), **_context_of_pair(context),
         }  # fmt: skip
         return row if pair is None else row | _rings_of_pair(pair) | requests_of(pair)
 

@@ -91,6 +91,11 @@ class PageFaults:
         self._open.clear()
         self._of_pairs.clear()
 
+    def of_pair(self, qpn: int) -> list[str]:
+        """Return what a queue pair waits for, in words."""
+        tokens = self._of_pairs.get(qpn, {}).values()
+        return [f"{self._open[token].wanted.what} ({token:#x})" for token in tokens]
+
     def ask(self, pair: QueuePair, side: Side, wanted: Wanted) -> bool:
         """Return whether pages are awaited; tell software what is wanted, unless it was told.
 

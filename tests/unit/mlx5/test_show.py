@@ -17,7 +17,8 @@ from bluebridge.device.show_mlx5 import adapter_tables
 from bluebridge.host_tools.show import text
 from bluebridge.host_tools.show.show_command import KINDS
 from tests.models.mlx5_node import Mlx5Node
-from tests.models.mlx5_pair import RoceNode
+from tests.models.mlx5_paged import Paged
+from tests.models.mlx5_pair import RoceNode, remote
 
 
 class Space:
@@ -149,3 +150,23 @@ def test_every_kind_makes_a_page(node: Mlx5Node) -> None:
         for row in rows(node, kind):
             for item in KINDS[kind].items({"function": "a", **row}):
                 assert list(text.page(KINDS[kind], item))
+
+
+def test_a_queue_pair_tells_which_pages_it_waits_for() -> None:
+    paged = Paged(packets=False)
+    there = paged.there
+    paged.a.post(
+        SendOpcode.RDMA_WRITE, remote(there.start, there.key) + paged.segment(paged.here, 8)
+    )
+    (own,) = paged.here.faults()
+    row = tables(paged.nodes[0])["qp"].row(paged.a.number)
+    assert row is not None and row["page-faults"] == [f"SEND WQE ({own.token:#x})"]
+    paged.here.lend(0)
+    paged.here.resume(own)
+    (fault,) = there.faults()
+    for node, pair, waits in (
+        (paged.nodes[0], paged.a, []),
+        (paged.nodes[1], paged.b, [f"write by key {there.key:#x} ({fault.token:#x})"]),
+    ):
+        row = tables(node)["qp"].row(pair.number)
+        assert row is not None and row["page-faults"] == waits
