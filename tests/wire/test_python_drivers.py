@@ -75,12 +75,15 @@ def test_what_could_not_be_made_keeps_nothing(
 
 @pytest.mark.parametrize("card", CARDS)
 def test_a_reset_by_others_is_no_end(folders: dict[str, Path], card: str) -> None:
-    """The device is lost; the bus, on which it is opened anew, is not."""
+    """The device closes and keeps nothing; the bus is good for another one."""
     with contextlib.closing(SocketBus(folders[card] / "a")) as bus:
+        before = bus.available()
         device = open_device(bus)
         tell(folders[card] / "control", "arm a function-reset")
         with pytest.raises(VerbsError):
             device.query_port()
+        device.close()
+        assert bus.available() == before
         for _ in range(2):
             with open_device(bus) as device:
                 assert device.create_cq(16).poll() == []

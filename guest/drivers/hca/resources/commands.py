@@ -79,7 +79,8 @@ class FirmwareCommands:
         `data` goes into the input mailbox and its address replaces `param`. Raises
         `FirmwareError` on a bad status, `HcaError` when the device does not answer, `DeviceLost`
         when it is gone; but then commands that only tear down succeed, so that their callers
-        can give back what they hold (core/cmd.c: mlx4_internal_err_ret_value).
+        can give back what they hold (core/cmd.c: mlx4_internal_err_ret_value). So they do where
+        the device was reset since its start, and has nothing of it any more.
         """
         try:
             with self._lock:
@@ -87,9 +88,11 @@ class FirmwareCommands:
                     self._fill(data)
                     param = self._input.address
                 self._execute(opcode, modifier, op_modifier, param, 0)
-        except DeviceLost:
+        except (DeviceLost, FirmwareError) as error:
             unmaps = opcode == Opcode.MAP_EQ and modifier & MODIFIER_UNMAP_EQ
-            if opcode not in _TEAR_DOWN and not unmaps:
+            tears_down = opcode in _TEAR_DOWN or unmaps
+            gone = isinstance(error, DeviceLost) or error.status == Status.BAD_SYS_STATE
+            if not (tears_down and gone):
                 raise
 
     def immediate(self, opcode: int, modifier: int = 0, *, param: int = 0) -> int:
