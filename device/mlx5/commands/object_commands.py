@@ -8,6 +8,7 @@ from bluebridge.device.layout.mlx5.commands import Opcode
 from bluebridge.device.layout.mlx5.objects import (
     CREATE_MKEY,
     ENTRY,
+    LIST,
     QUERY_Q_COUNTER,
     SPECIAL_CONTEXTS,
 )
@@ -46,8 +47,14 @@ def create_mkey(adapter: Adapter, data: bytes) -> Iterator[bytes]:
 
 
 def query_mkey(adapter: Adapter, data: bytes) -> bytes:
-    """Return the context of a memory key."""
-    return bytes(ENTRY) + adapter.objects.keys.query(number_of(data))
+    """Return the context of a memory key, and the parts of others that it consists of.
+
+    Who pages on demand looks there for what is behind a window (ib/odp.c:
+    pagefault_single_data_segment).
+    """
+    keys, number = adapter.objects.keys, number_of(data)
+    answer = bytes(ENTRY) + keys.query(number)
+    return answer.ljust(LIST, b"\0") + keys.query_parts(number)
 
 
 def destroy_mkey(adapter: Adapter, data: bytes) -> bytes:

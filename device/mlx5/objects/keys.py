@@ -12,8 +12,9 @@ from typing import Final
 from bluebridge.device.layout.mlx5.commands import Status
 from bluebridge.device.layout.mlx5.contexts import MKC, AccessMode
 from bluebridge.device.layout.mlx5.objects import CREATE_MKEY, ENTRY, LIST
+from bluebridge.device.layout.mlx5.wqe import KLM
 from bluebridge.device.mlx5.numbers import Numbers
-from bluebridge.device.mlx5.objects.key_updates import KeyUpdater
+from bluebridge.device.mlx5.objects.key_updates import ANY_PAIR, LOW_BYTE, KeyUpdater
 from bluebridge.device.mlx5.rings.user_memory import UserMemory
 from bluebridge.device.mlx5.settings.capabilities import LOG_MAX_KEYS
 from bluebridge.device.mlx5.settings.refused import Refused
@@ -27,6 +28,8 @@ RESERVED_LKEY: Final = 0xFFFF_FF00
 """All of memory in every domain, for queue pairs that may use it; an index that no key gets."""
 NULL_KEY: Final = 0xFFFF_FE00
 """Of parts of keys that are absent; an index that no key gets."""
+MOST_SHOWN: Final = 1 << 10
+"""Most parts of a key that QUERY_MKEY tells."""
 PORTION: Final = 1 << 14
 """Pages of a list that are read in one turn of the loop: some three milliseconds."""
 PAGE_SHIFTS: Final = range(12, 32)
@@ -109,9 +112,31 @@ class MemoryKeys:
         return listed
 
     def query(self, index: int) -> bytes:
-        """Return the context of a key; raises `Refused` (BAD_RES)."""
+        """Return the context of a key, as work requests have changed it; raises `Refused`."""
         self._numbers.check(index)
-        return self._contexts[index]
+        region, context = self.regions.get(index), bytearray(self._contexts[index])
+        if region is not None and region.fast:
+            now = {
+                "free": region.free, "key": region.key & LOW_BYTE, "pd": region.pd,
+                "start": region.start, "length": region.length,
+                "qpn": region.owner_qpn or ANY_PAIR,
+                **{name: bool(region.rights & right) for name, right in _RIGHTS.items()},
+            }  # fmt: skip
+            for name, value in now.items():
+                MKC.set(context, name, int(value))
+        return bytes(context)
+
+    def query_parts(self, index: int) -> bytes:
+        """Return the first parts of other keys that a key consists of, as lists have them."""
+        region = self.regions.get(index)
+        if region is None or not region.part_keys:
+            return b""
+        many = len(region.starts) > MOST_SHOWN
+        end = region.starts[MOST_SHOWN] if many else region.mapped
+        return b"".join(
+            KLM.pack(byte_count=part.length, key=part.key, address=part.address)
+            for part in region.parts_at(region.origin, end)
+        )
 
     def destroy(self, index: int) -> None:
         """Destroy a key, through which nothing is reached from now on; raises `Refused`."""

@@ -9,9 +9,10 @@ import pytest
 from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.fields import Value
 from bluebridge.device.layout.mlx5.commands import Opcode, Status
+from bluebridge.device.layout.mlx5.contexts import MKC
 from bluebridge.device.layout.mlx5.cqe import CQE, ERROR_CQE, CqeOpcode, Syndrome
 from bluebridge.device.layout.mlx5.event_queues import FaultSubtype
-from bluebridge.device.layout.mlx5.objects import SPECIAL_CONTEXTS
+from bluebridge.device.layout.mlx5.objects import ENTRY, LIST, SPECIAL_CONTEXTS
 from bluebridge.device.layout.mlx5.page_faults import WqeFault
 from bluebridge.device.layout.mlx5.queue_pairs import QpState, Receives, Service
 from bluebridge.device.layout.mlx5.wqe import UmrFlag
@@ -234,9 +235,14 @@ def test_a_key_to_all_addresses_gets_its_parts_as_they_are_needed(paged: Paged) 
     parts[CHILD] = pack(">IIQ", GIB, child.key, CHILD * GIB)
     raw = b"".join(parts[4:8])
     change(updater, key, 0, flags=UmrFlag.MUST_NOT_BE_FREE, offset=4, entries=raw)
+    answer = node.command(Opcode.QUERY_MKEY, number=key >> 8)
+    assert (MKC.get(answer, "free", ENTRY), MKC.get(answer, "start", ENTRY)) == (0, 0)
+    assert answer[LIST:] == b"".join(parts)
+    answer = node.command(Opcode.QUERY_MKEY, number=child.key >> 8)
+    assert MKC.get(answer, "start", ENTRY) == CHILD * GIB
     there.resume(fault)
     paged.run()
-    (fault,) = there.faults() + child.faults()[:0]
+    (fault,) = there.faults()
     assert (fault.rkey, fault.va) == (key, address)
     child.lend(0)
     there.resume(fault)
