@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from bluebridge.device.layout.blueflame import HEAD_BYTES
 from bluebridge.device.layout.fields import Access, Register, RegisterBlock
 
 BAR0_SIZE: Final = 32 << 20
@@ -118,10 +119,14 @@ UAR = RegisterBlock(
                  fields={"eqn": (31, 24), "ci": (23, 0)}),
         Register("eq_update", EQ_UPDATE, 32, _WO, "entries consumed",
                  fields={"eqn": (31, 24), "ci": (23, 0)}),
-        *(Register(f"send{at // 256}", SEND_DOORBELL + at, 64, _WO,
+        *(Register(f"send{at // BLUEFLAME_BUFFER}", SEND_DOORBELL + at, 64, _WO,
                    "the first 8 bytes of the last entry that was posted",
                    fields={"wqe_index": (55, 40), "opcode": (39, 32), "qpn": (31, 8)})
-          for at in range(0, 0x800, 256)),
+          for at in range(0, 0x800, BLUEFLAME_BUFFER)),
+        *(Register(f"entry{at // BLUEFLAME_BUFFER}", SEND_DOORBELL + HEAD_BYTES + at,
+                   (BLUEFLAME_BUFFER - HEAD_BYTES) * 8, _WO,
+                   "the rest of an entry that is stored whole (BlueFlame)")
+          for at in range(0, 0x800, BLUEFLAME_BUFFER)),
     ),
     doc="A page of doorbells.",
     source="core/uar.c, core/lib/eq.h: eq_update_ci, include/linux/mlx5/cq.h: mlx5_cq_arm",

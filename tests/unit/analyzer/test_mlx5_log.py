@@ -142,6 +142,8 @@ def test_stores_that_follow_a_doorbell_make_it_the_head_of_an_entry(tmp_path: Pa
     (line,) = found.of(Role.BLUEFLAME)
     assert (line.length, line.stores, bytes(line.data)) == (64, 8, run.entry)
     assert not found.count(Role.DOORBELL)
+    named = [decode(event).partition(" ")[0] for event in list(LogReader(tmp_path))[:8]]
+    assert named == ["UAR[0].send0", *["UAR[0].entry0"] * 7]
     roles = [each.role for each in shown(LogReader(tmp_path))]
     assert roles == [Role.BLUEFLAME, Role.ENTRY, Role.CQE]
 

@@ -472,12 +472,14 @@ def test_requests_of_peers_are_counted_by_kind(
     sender, receiver = a.make_pair(service), b.make_pair(service, counter_set=own)
     sender.connect(receiver)
     receiver.connect(sender)
-    key, place = b.make_key((), **REMOTE_KEY), b.memory(64)
+    key, place, unused = b.make_key((), **REMOTE_KEY), b.memory(64), 3 << 20
     receiver.receive()
     receiver.receive()
     target = remote(place, key)
     sender.post(SendOpcode.SEND, sender.data(b"no request of memory"))
-    sender.post(SendOpcode.RDMA_WRITE, target + sender.data(b"one"))
+    parts = pack(">IIQ", WHOLE_BYTES + 1, a.key, unused)
+    sender.post(SendOpcode.RDMA_WRITE, remote(unused, key) + parts)
+    a.host.run(1)
     sender.post(SendOpcode.RDMA_WRITE_IMM, target + sender.data(b"two"))
     expected = {"rx_write_requests": 2}
     if service == Service.RC:
