@@ -41,6 +41,7 @@ MODULES = tuple(
         "bus.byte_order",
         "bus.vectors",
         "bus.vfio",
+        "drivers.common.completion_ring",
         "drivers.common.event_queue",
         "drivers.common.qp_attributes",
         "drivers.common.shared_receives",
