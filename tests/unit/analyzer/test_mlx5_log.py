@@ -188,3 +188,21 @@ def test_a_page_fault_is_an_activity_as_long_as_it_lasted(tmp_path: Path) -> Non
     (fault,) = [each for each in activities(reader) if each.kind is ActivityKind.PAGE_FAULT]
     assert (fault.status, fault.name) == ("OK", "write by key 0x1234")
     assert 0 < fault.duration_us < 1.5
+
+
+def test_a_command_on_a_key_is_an_activity_without_its_transfers(tmp_path: Path) -> None:
+    """From the doorbell to the event; the record has the key's context."""
+    log = FileLog(tmp_path)
+    a = log.device("a", "connectx5")
+    log.record(a, Kind.MMIO_WRITE, 0, init_segment.DOORBELL, 4, b"\0\0\0\1")
+    log.tell(a, Fact.KEY_COMMAND, name="CREATE_MKEY", word="mkey", number=5, status="OK", us=9,
+             context="free=0x1 access_mode=0x1")  # fmt: skip
+    event = bytes(COMMAND_EQE.pack(type=EventType.COMMAND, slots=1))
+    log.record(a, Kind.DMA_WRITE, 0, 0x9000, 64, event, What.EQE, 1)
+    log.close()
+    reader = LogReader(tmp_path)
+    lines = [decode(each) for each in reader]
+    assert "CREATE_MKEY slot=0 mkey=0x5 OK 9 us; free=0x1 access_mode=0x1" in lines
+    (command,) = (each for each in activities(reader) if each.kind is ActivityKind.COMMAND)
+    assert (command.title, command.status) == ("CREATE_MKEY mkey=0x5", "OK")
+    assert len(command.transactions) == 3
