@@ -17,7 +17,12 @@ from bluebridge.device.buslog.reader import Event
 from bluebridge.device.buslog.record import INDEX_MASK, function_of
 from bluebridge.device.layout.buslog import SEND_ENTRIES, Kind, What
 from bluebridge.device.layout.events import Values
-from bluebridge.host_tools.analyzer.devices.model import EventKind, PairContext, number_of
+from bluebridge.host_tools.analyzer.devices.model import (
+    EventKind,
+    FrameStates,
+    PairContext,
+    number_of,
+)
 from bluebridge.host_tools.analyzer.devices.registry import adapter_of, model_of
 from bluebridge.host_tools.analyzer.transaction import OK, Role
 
@@ -217,13 +222,15 @@ class Taken(NamedTuple):
 class Pair(NamedTuple):
     """A queue pair at a moment; `event` is the one since which it has been in its state.
 
-    `state` is empty until the log shows it. `taken` are its transitions since.
+    `state` is empty until the log shows it. `taken` are its transitions since. `frames`: it is no
+    queue pair but a queue of frames.
     """
 
     state: str = ""
     event: int = 0
     taken: tuple[Taken, ...] = ()
     context: PairContext | None = None
+    frames: bool = False
 
 
 class Queues:
@@ -232,6 +239,8 @@ class Queues:
     def __init__(self, pairs: dict[Queue, Pair] | None = None) -> None:
         self.pairs = pairs or {}
         self.rings = Rings()
+        self.devices: dict[str, str] = {}
+        """Names of devices that know their card, by function."""
         self._mailboxes: dict[str, tuple[int, bytes]] = {}
         """Opcode and beginning of the mailbox of the command under way, by device."""
 
@@ -239,7 +248,7 @@ class Queues:
         """Return the queues as they are now, which further events do not change."""
         found = Queues(dict(self.pairs))
         found.rings = self.rings.copy()
-        found._mailboxes = dict(self._mailboxes)
+        found.devices, found._mailboxes = dict(self.devices), dict(self._mailboxes)
         return found
 
     def __len__(self) -> int:
@@ -280,11 +289,14 @@ class Queues:
         name, first = command["name"], adapter.states[0]
         known = adapter.transitions.get(name)
         queue = function_of(event.device), number_of(command) & QPN_MASK
+        self.devices[queue[0]] = event.device
         pair = self.pairs.get(queue, _UNKNOWN)
         if known is None:
             self.rings.commanded(event, command, mailbox)
             if name == adapter.described:  # a queue pair is made, maybe with a number of old
                 self._move(queue, Pair(context=adapter.context(mailbox)), "", first, event.number)
+            elif adapter.frame_states is not None:
+                self._change_frames(adapter.frame_states, name, queue, mailbox, event.number)
             return
         sources, target = known
         source = pair.state or (sources[0] if len(sources) == 1 else "")
@@ -293,6 +305,19 @@ class Queues:
             pair = Pair(source, context=context)
             self.rings.pair_made(*queue, pair.context)
         self._move(queue, pair, source, target, event.number)
+
+    def _change_frames(
+        self, frames: FrameStates, name: str, queue: Queue, mailbox: bytes, number: int
+    ) -> None:
+        """Take a command that was carried out if it makes, changes or destroys one of these."""
+        known = self.pairs.get(queue, _UNKNOWN)
+        pair = known if known.frames and name not in frames.made else Pair(frames=True)
+        if name in frames.changed:
+            target = frames.changed[name](mailbox)
+        else:
+            target = frames.states[0] if name in (*frames.made, *frames.gone) else None
+        if target is not None:
+            self._move(queue, pair, pair.state, target, number)
 
     def _completed(self, event: Event) -> None:
         """A send that failed closes its queue pair, or its send queue."""
@@ -308,8 +333,10 @@ class Queues:
         queue = function_of(event.device), qpn
         pair = self.pairs.get(queue, _UNKNOWN)
         flushes = send and pair.context is not None and pair.context.flushes
-        target = adapter.flushing if flushes else adapter.failed
-        if pair.state and (pair.state, target) in adapter.failures:
+        target, failures = adapter.flushing if flushes else adapter.failed, adapter.failures
+        if pair.frames and adapter.frame_states is not None:
+            target, failures = adapter.frame_states.failed, adapter.frame_states.edges
+        if pair.state and (pair.state, target) in failures:
             self._move(queue, pair, pair.state, target, event.number)
 
     def _move(self, queue: Queue, pair: Pair, source: str, target: str, number: int) -> None:
@@ -320,7 +347,7 @@ class Queues:
             others = [each for each in taken if each[:2] != (source, target)]
             taken = (*others, Taken(source, target, number))
         if queue in self.pairs or len(self.pairs) < MOST:
-            self.pairs[queue] = Pair(target, number, taken, pair.context)
+            self.pairs[queue] = pair._replace(state=target, event=number, taken=taken)
 
     def _reset(self, event: Event) -> None:
         function, first = function_of(event.device), adapter_of(event.device).states[0]

@@ -97,12 +97,14 @@ def queue_answer(moments: Moments, number: int, wanted: Queue | None) -> dict[st
     queue = wanted or next(iter(known), None)
     if queue is None:
         return found
-    adapter = adapter_of(queue[0])
+    adapter = adapter_of(last.devices.get(queue[0], queue[0]))
+    frames = adapter.frame_states if last.pairs.get(queue, _UNKNOWN).frames else None
     edges = [(one, to) for sources, to in adapter.transitions.values() for one in sources]
+    edges = [*edges, *adapter.failures] if frames is None else list(frames.edges)
     found |= {
         "pair": queue,
-        "states": adapter.states,
-        "edges": sorted({each for each in (*edges, *adapter.failures) if each[0] != each[1]}),
+        "states": adapter.states if frames is None else frames.states,
+        "edges": sorted({each for each in edges if each[0] != each[1]}),
         "now": _moment(last, queue, last.rings),
     }
     return found if then is None else found | {"then": _moment(then, queue, last.rings)}

@@ -24,6 +24,15 @@ class QueueState(IntEnum):
     ERR = 3
 
 
+QUEUE_CHANGES: Final = (
+    (QueueState.RST, QueueState.RDY),
+    (QueueState.RDY, QueueState.ERR),
+    (QueueState.RDY, QueueState.RST),
+    (QueueState.ERR, QueueState.RST),
+)
+"""The changes of the state of an SQ or RQ that there are."""
+
+
 class QueueType(IntEnum):
     """The form of a work queue: a list of entries, or a ring."""
 

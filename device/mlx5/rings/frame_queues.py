@@ -6,7 +6,15 @@ from typing import Final
 
 from bluebridge.device.ethernet.sender import EthernetSender
 from bluebridge.device.layout.mlx5.commands import Status
-from bluebridge.device.layout.mlx5.contexts import RQC, SQC, WQ, WQ_OFFSET, QueueState, QueueType
+from bluebridge.device.layout.mlx5.contexts import (
+    QUEUE_CHANGES,
+    RQC,
+    SQC,
+    WQ,
+    WQ_OFFSET,
+    QueueState,
+    QueueType,
+)
 from bluebridge.device.layout.mlx5.objects import RqField
 from bluebridge.device.layout.mlx5.wqe import BLOCK_BYTES
 from bluebridge.device.mlx5.rings.completions import FrameCompletions
@@ -33,12 +41,6 @@ _STATES: Final = {
     QueueState.RDY: PairState.RTS,
     QueueState.ERR: PairState.ERR,
 }
-_CHANGES: Final = {
-    QueueState.RST: (QueueState.RST, QueueState.RDY),
-    QueueState.RDY: (QueueState.RDY, QueueState.ERR, QueueState.RST),
-    QueueState.ERR: (QueueState.ERR, QueueState.RST),
-}
-"""The states that each state may change to."""
 
 
 class NoSharedQueues(SharedReceiveQueues):
@@ -96,7 +98,7 @@ class FrameQueue(QueuePair):
         Raises `Refused`: BAD_RES_STATE for another state and for changes that there are not.
         """
         own = self.queue_state
-        if known != own or wanted not in _CHANGES[own]:
+        if known != own or (wanted != own and (own, wanted) not in QUEUE_CHANGES):
             raise Refused(Status.BAD_RES_STATE, f"queue {self.qpn:#x}: {own.name}, not {known}")
         state = QueueState(wanted)
         if state is own:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Final
 
 from bluebridge.device.buslog.reader import Event
@@ -24,7 +25,16 @@ from bluebridge.device.layout.mlx5.commands import (
     Status,
     name_of,
 )
-from bluebridge.device.layout.mlx5.contexts import CQC, MKC, WQ, WQ_OFFSET
+from bluebridge.device.layout.mlx5.contexts import (
+    CQC,
+    MKC,
+    QUEUE_CHANGES,
+    RQC,
+    SQC,
+    WQ,
+    WQ_OFFSET,
+    QueueState,
+)
 from bluebridge.device.layout.mlx5.event_queues import EQC, EQE, EQE_BYTES, EventType, layout_of
 from bluebridge.device.layout.mlx5.objects import CONTEXT, RESIZE, ROCE_ADDRESS
 from bluebridge.device.layout.mlx5.queue_pairs import QpState, Receives
@@ -136,6 +146,12 @@ def _completed(data: model.Data) -> model.Completed | None:
     syndrome = _failure(data)
     status = OK if syndrome is None else model.names_of(cqe.NAMES_OF_STATUSES, syndrome)[0]
     return model.Completed(cqe.CQE.get(data, "qpn"), cqe.CQE.get(data, "wqe_counter"), status)
+
+
+def _queue_state(table: fields.Struct, data: model.Data) -> str | None:
+    """Read the first mailbox of MODIFY_SQ or MODIFY_RQ."""
+    at = CONTEXT - INLINE_BYTES
+    return None if len(data) < at + _WORD else model.named(QueueState, table.get(data, "state", at))
 
 
 def _received(data: model.Data) -> model.Completed | None:
@@ -340,6 +356,17 @@ MLX5: Final = model.DeviceModel(
         consumed=_consumed,
         reset=(0, init_segment.BAR0_SIZE),
         frame_queues=("SQ", "RQ"),
+        frame_states=model.FrameStates(
+            states=tuple(state.name for state in QueueState),
+            edges=tuple((one.name, other.name) for one, other in QUEUE_CHANGES),
+            failed=QueueState.ERR.name,
+            made=(name_of(Opcode.CREATE_SQ), name_of(Opcode.CREATE_RQ)),
+            gone=(name_of(Opcode.DESTROY_SQ), name_of(Opcode.DESTROY_RQ)),
+            changed={
+                name_of(Opcode.MODIFY_SQ): partial(_queue_state, SQC),
+                name_of(Opcode.MODIFY_RQ): partial(_queue_state, RQC),
+            },
+        ),
         polled=_polled,
     ),
 )

@@ -128,6 +128,22 @@ class CommandRegister:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class FrameStates:
+    """The states of queues of frames that are no queue pairs, and the commands that change them."""
+
+    states: tuple[str, ...]
+    """Their names; the first one is that before and after use."""
+    edges: tuple[tuple[str, str], ...]
+    failed: str
+    """The state after a failure."""
+    made: tuple[str, ...]
+    gone: tuple[str, ...]
+    """The names of the commands that make and that destroy one."""
+    changed: Mapping[str, Callable[[Data], str | None]]
+    """By the name of a command: reads the new state in its mailbox, None if too little is kept."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Adapter:
     """Queues, commands and reset of a model of adapters, as a log has them."""
 
@@ -181,6 +197,8 @@ class Adapter:
     """BAR and offset of the register that resets the function."""
     frame_queues: tuple[str, str] = ("QP", "QP")
     """The kinds of the queues that send and that receive frames."""
+    frame_states: FrameStates | None = None
+    """Those of these queues, unless they are queue pairs."""
     polled: Callable[[int, int, Data], bool] = lambda bar, address, data: False
     """Returns whether drivers read a register all the time, and find such bytes."""
 

@@ -15,12 +15,14 @@ from bluebridge.device.layout.mlx4 import cqe, eqe, uar
 from bluebridge.device.layout.mlx4.contexts import CQC, QPC_MAILBOX_OFFSET, ServiceType
 from bluebridge.device.layout.mlx5.commands import INLINE_BYTES, name_of
 from bluebridge.device.layout.mlx5.commands import Opcode as Mlx5Opcode
+from bluebridge.device.layout.mlx5.contexts import SQC, QueueState
 from bluebridge.device.layout.mlx5.cqe import CQE, ERROR_CQE, CqeOpcode
+from bluebridge.device.layout.mlx5.objects import CONTEXT
 from bluebridge.device.layout.mlx5.queue_pairs import QP_CONTEXT, QPC, Service
 from bluebridge.host_tools.analyzer.devices.model import PairContext
 from bluebridge.host_tools.analyzer.queues import Pair, Queues
 from bluebridge.host_tools.analyzer.transaction import Role
-from bluebridge.host_tools.web.moments import Moments
+from bluebridge.host_tools.web.moments import Moments, queue_answer
 from tests.models.analysis_log import CQN, EQN, QPN, A, Sender
 from tests.models.queue_log import RECORD, bring_up, command, failed_send, make_rings
 
@@ -270,6 +272,30 @@ class TestConnectX5:
         pair = self.pair(log, tmp_path)
         assert (pair.state, _ways(pair)) == ("INIT", ["RST>INIT"])
         assert pair.context is not None and pair.context.send_slots == 8
+
+    def test_queues_of_frames_have_states_of_their_own(self, log: FileLog, tmp_path: Path) -> None:
+        def modify(state: QueueState) -> None:
+            mailbox = bytes(CONTEXT - INLINE_BYTES) + bytes(SQC.pack(state=state))
+            log.record(A, Kind.DMA_READ, 0, 0x6000, 576, mailbox, What.MAILBOX_IN,
+                       Mlx5Opcode.MODIFY_SQ)  # fmt: skip
+            log.tell(A, Fact.FIRMWARE_COMMAND, name="MODIFY_SQ", slot=1, word="sqn", number=QPN,
+                     status="OK", us=9)  # fmt: skip
+
+        modify(QueueState.RDY)  # one that was made before the log began
+        assert self.pair(log, tmp_path)[:3:2] == ("RDY", ())
+        self.carried_out(log, "DESTROY_SQ", "CREATE_SQ")
+        modify(QueueState.RDY)
+        entry = bytes(ERROR_CQE.pack(opcode=CqeOpcode.REQUEST_ERROR, qpn=QPN, syndrome=4))
+        log.record(A, Kind.DMA_WRITE, 0, 0x4000, 64, entry, What.CQE, CQN)
+        failed = self.pair(log, tmp_path)
+        assert (failed.state, _ways(failed)) == ("ERR", ["RST>RDY", "RDY>ERR"])
+        log.flush()
+        moments = Moments(tmp_path)
+        drawn = queue_answer(moments, moments.end(), PAIR)
+        assert drawn["states"] == ("RST", "RDY", "ERR")
+        assert ("RDY", "ERR") in drawn["edges"]
+        self.carried_out(log, "CREATE_QP")  # the number is used again
+        assert self.pair(log, tmp_path)[:1] == ("RST",)
 
     def test_sends_and_receives_move_its_rings(self, log: FileLog, tmp_path: Path) -> None:
         self.carried_out(log, "CREATE_QP", log_sq_size=6, log_rq_size=4)
