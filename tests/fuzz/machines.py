@@ -94,9 +94,9 @@ class Mlx5Adapters(guests.Machine):
     def __init__(self, header: bytes) -> None:
         size = 64 << 20 if header[0] & LARGE_MEMORY else 8 << 20
         self.hosts = [TimedHost(name, size=size) for name in "ab"]
-        fabric = LocalFabric()
+        fabric, stores = LocalFabric(), bool(header[0] & BLUEFLAME)
         self.functions = [
-            Mlx5Hca(host, [fabric], Mlx5Config(host.name, mlx5_mac_of(number)))
+            Mlx5Hca(host, [fabric], Mlx5Config(host.name, mlx5_mac_of(number), blueflame=stores))
             for number, host in enumerate(self.hosts, 1)
         ]
         self.sizes = [{0: init_segment.BAR0_SIZE}] * 2

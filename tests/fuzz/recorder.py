@@ -193,6 +193,7 @@ def mlx5(tape: Tape, hca: Mlx5Hca, bus: object, fabrics: object, config: Any) ->
         tape.clean = False
         return
     tape.header[0] |= machines.LARGE_MEMORY if _size(bus) > 8 << 20 else 0
+    tape.header[0] |= machines.BLUEFLAME if config.blueflame else 0
     if config.mac != mlx5_mac_of(number + 1):
         tape.clean = False
     tape.functions[id(hca)] = tape.hosts[id(bus)] = number

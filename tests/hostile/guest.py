@@ -38,6 +38,7 @@ def attacked(folder: Path, bridge: str, card: str = CONNECTX3.name) -> Iterator[
     """
     # New tries each millisecond cost most: what bounds them is attacked, too.
     words = ["--ntb-model", bridge, "--log", str(folder / "log"), "--rnr", "fast"]
+    words += ["--blueflame", "on"]
     for name, kind in ((HOSTILE, card), (BYSTANDER, CONNECTX3.name)):
         words += ["--hca", f"name={name},socket={folder / f'hca-{name}'},card={kind}"]
     if card == CONNECTX3.name:

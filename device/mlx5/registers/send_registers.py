@@ -65,8 +65,9 @@ class SendRegisters(BlueFlame):
         if queue is None:
             return
         ahead = _ahead(head[0], queue)
-        if ahead >= BEHIND:
-            return  # it was fetched before, and needs no doorbell
+        if ahead >= BEHIND:  # it was fetched before; what follows is told of when it is whole
+            queue.ring()
+            return
         if not ahead:
             expected = self._habits.get(number)
             if expected is None:

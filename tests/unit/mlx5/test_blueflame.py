@@ -139,6 +139,16 @@ def test_a_chain_rings_once_for_all() -> None:
     assert sender.fetched() == 3
 
 
+def test_a_doorbell_of_another_index_rings_at_once() -> None:
+    """How far to go is in the doorbell record; the index need not be right."""
+    sender = Sender()
+    for number in range(3):
+        sender.b.receive()
+        sender.write(sender.a.data(PAYLOAD))
+        sender.put(0, pack(">II", 0, sender.a.number << 8))
+        assert sender.sent() == [number]
+
+
 def test_entries_behind_a_stored_one_wait_for_their_own_stores() -> None:
     """Software is ahead: both are in the ring and counted before the first stores arrive."""
     sender = Sender()
