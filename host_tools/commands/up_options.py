@@ -234,9 +234,9 @@ def _objections(o: argparse.Namespace) -> Iterator[tuple[object, str, str]]:
     yield len(kinds) > o.guests, f"--card: {len(kinds)} cards for {o.guests} guests", "name fewer"
     lacking = cards.objection(kinds, option_table.changed(hardware(o)))
     yield lacking, lacking, "leave it out"
-    if cards.CONNECTX5 in kinds:
-        what = "--rtrs is for guests with a ConnectX-3 so far"
-        yield o.rtrs, what, "leave out --card, or --rtrs"
+    if o.rtrs:
+        apart = cards.no_common_roce(_with_hca(o), o.pro)
+        yield apart, apart, "add --pro"
     if o.rxe:
         yield from _rxe_objections(o)
     if o.host:

@@ -73,6 +73,7 @@ def add_common(parser: argparse.ArgumentParser) -> None:
         default=BACK_END,
         help=f"how ntrdma stores into the peer's memory (default {BACK_END})",
     )
+    lab_options.add_cards(parser)
     parser.add_argument("--log", type=Path, metavar="DIR", help="folder for the bus log")
     parser.add_argument("--quiet", action="store_true", help="no progress on standard error")
 
@@ -89,6 +90,8 @@ def main(options: argparse.Namespace) -> int:
             raise UsageError("the kernel's RTRS does not know NTRDMA", "use --sides python")
         if options.hcas > 1:
             raise UsageError("--hcas is about paths over HCAs", "leave it out")
+        if options.card:
+            raise UsageError("--card is about paths over HCAs", "leave it out")
     from bluebridge.host_tools.rtrs import demo  # here, since the parser needs this module
 
     return demo.main(options)

@@ -10,11 +10,12 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
-from bluebridge.device.server.options import ServerOptions
+from bluebridge.device import cards
+from bluebridge.device.server.options import DEFAULTS, ServerOptions
 from bluebridge.guest.ntrdma.back_ends import BACK_END
 from bluebridge.guest.providers import NTRDMA
-from bluebridge.host_tools.errors import Progress
-from bluebridge.host_tools.lab import ntrdma
+from bluebridge.host_tools.errors import Progress, UsageError
+from bluebridge.host_tools.lab import lab_options, ntrdma
 from bluebridge.host_tools.lab.config import PYTHON, LabConfig
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.rtrs.sides import (
@@ -98,9 +99,16 @@ class Mapped:
     """The device in the client's guest: `/dev/rnbd0`."""
 
 
-def config(sides: tuple[str, str], hcas: int, log: Path | None = None) -> LabConfig:
-    """Return a pair with two routes from client to server: over two ports, or over two HCAs."""
-    options = ServerOptions(ports=1 if hcas > 1 else 2)
+def config(
+    sides: tuple[str, str], hcas: int, log: Path | None = None, adapters: ServerOptions = DEFAULTS
+) -> LabConfig:
+    """Return a pair with two routes from client to server: over two ports, or over two HCAs.
+
+    Raises `UsageError` for adapters of one port.
+    """
+    if hcas == 1 and cards.CONNECTX5 in adapters.cards:
+        raise UsageError("two paths need two ports, a ConnectX-5 has one", "add --hcas 2")
+    options = replace(adapters, ports=1 if hcas > 1 else 2)
     return LabConfig(rtrs=sides, hcas=hcas, options=options, log=log)
 
 
@@ -141,7 +149,10 @@ def session(
     The second side may be a host. Raises `LabError`.
     """
     over_hcas = options.provider != NTRDMA
-    made = config(sides, options.hcas, log) if over_hcas else ntrdma_config(log)
+    if over_hcas:
+        made = config(sides, options.hcas, log, lab_options.cards_of(options))
+    else:
+        made = ntrdma_config(log)
     with (
         Pair(replace(made, hosts=hosts), progress) as pair,
         mapped(pair, back_end=options.backend) as found,

@@ -13,6 +13,8 @@ from bluebridge.device.buslog.reader import LogReader
 from bluebridge.device.layout.events import Fact
 from bluebridge.device.server.options import ServerOptions
 from bluebridge.host_tools.analyzer.analysis import PostedBy, Role, Transfer, transfers
+from bluebridge.host_tools.krping.krping_command import KrpingRequest
+from bluebridge.host_tools.krping.krping_command import run as krping
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine.vm import Vm
 from bluebridge.host_tools.programs.perftest import CM_LISTENING, VERBS_PORT, listening
@@ -123,6 +125,23 @@ def test_a_thousand_pages_are_brought_in_on_demand(pair: Pair) -> None:
     for device_name, kind in (("b", "write"), ("b", "read"), ("a", "READ")):
         assert faults[device_name, kind, "OK"] >= 500
     assert faults["a", "SEND", "OK"]
+
+
+@pytest.mark.brief
+def test_python_and_then_the_kernel_on_a_connectx5_and_a_connectx3(lab: Lab) -> None:
+    """krping by the guests' Python, which gives the cards back; then rping over their kernels."""
+    options = ServerOptions(card="connectx5,connectx3", pro=True)
+    with lab.pair(options=options) as pair:
+        words = ("addr=192.168.69.127,port=9999,size=4097", "mem_mode=reg")
+        server, client = (",".join((side, *words)) for side in ("server", "client"))
+        outcome = krping(pair, KrpingRequest.parse(server, f"{client},count=20,validate"))
+        assert outcome.ok, outcome.failure()
+        for machine in pair.machines:
+            loader = pair.config.card(machine.name).loader
+            machine.run([loader, f"{address(machine)}/24"], timeout=LIMIT)
+        a, b = pair.machines
+        rping(a, b)
+        rping(b, a)
 
 
 def test_a_connectx5_with_a_connectx3(mixed: Pair) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from bluebridge.device.server.options import ServerOptions
 from bluebridge.host_tools.cli import main
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine import pings
@@ -43,6 +44,7 @@ SETUPS = [
     pytest.param(RXE_CLIENT, id=RXE_CLIENT.name),
     pytest.param(RXE_SERVER, id=RXE_SERVER.name, marks=pytest.mark.long),
 ]
+CONNECTX5 = ServerOptions(card="connectx5", wire="packets")
 
 
 @pytest.fixture(scope="module", params=SETUPS)
@@ -135,11 +137,14 @@ def test_krping_with_rping_as_the_client(python_pair: Pair) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("options", [RXE_CLIENT.options, CONNECTX5], ids=["connectx3", "connectx5"])
 @pytest.mark.parametrize(
     ("sides", "rxe"),
     [(("kernel", "python"), "a"), (("kernel", "kernel"), "a"), (("kernel", "kernel"), "b")],
 )
-def test_the_kernel_maps_a_disk(lab: Lab, sides: tuple[str, str], rxe: str) -> None:
-    """One side is an HCA, under Python or mlx4, the other Soft-RoCE."""
-    with lab.pair(rtrs=sides, rxe=rxe, options=RXE_CLIENT.options) as pair:
+def test_the_kernel_maps_a_disk(
+    lab: Lab, sides: tuple[str, str], rxe: str, options: ServerOptions
+) -> None:
+    """One side is an HCA, under Python or the kernel, the other Soft-RoCE."""
+    with lab.pair(rtrs=sides, rxe=rxe, options=options) as pair:
         _maps_a_disk(pair)
