@@ -269,7 +269,7 @@ _WORDS: Final = {
 """The word for the number of an object, by the end of the names of its commands."""
 _ELSEWHERE: Final = {
     Opcode.QUERY_Q_COUNTER: 0x1C, Opcode.DESTROY_FLOW_TABLE: 0x14, Opcode.MODIFY_FLOW_TABLE: 0x14,
-    Opcode.DESTROY_FLOW_GROUP: 0x18,
+    Opcode.DESTROY_FLOW_GROUP: 0x18, Opcode.QUERY_FLOW_COUNTER: 0x1C,
 }  # fmt: skip
 """Offsets of numbers that are not at 8, in the input."""
 

@@ -10,6 +10,7 @@ from bluebridge.device.layout.mlx5.contexts import CQC, MKC
 from bluebridge.device.layout.mlx5.cqe import CqeOpcode
 from bluebridge.device.layout.mlx5.objects import CREATE_MKEY, ENTRY, GROUP_MEMBER, LIST
 from bluebridge.device.layout.mlx5.queue_pairs import Receives
+from bluebridge.device.layout.mlx5.steering import QUERY_FLOW_COUNTER
 from bluebridge.device.layout.mlx5.user_contexts import CREATE_UCTX, RING_UMEM, SHARED, UserRight
 from bluebridge.device.layout.mlx5.wqe import SendOpcode
 from bluebridge.device.mlx5.rings.user_memory import MAX_PAGES
@@ -83,6 +84,14 @@ def test_what_a_driver_shares_every_context_may_query(node: Mlx5Node) -> None:
     node.uid = make_context(node)
     head[0x1F] = own
     assert node.status(Opcode.QUERY_Q_COUNTER, bytes(head)) is Status.BAD_RES
+
+
+def test_a_flow_counter_is_read_by_its_own_context(node: Mlx5Node) -> None:
+    node.uid = make_context(node)
+    data = bytes(QUERY_FLOW_COUNTER.pack(counter=node.make(Opcode.ALLOC_FLOW_COUNTER)))
+    assert node.status(Opcode.QUERY_FLOW_COUNTER, data) is Status.OK
+    node.uid = make_context(node)
+    assert node.status(Opcode.QUERY_FLOW_COUNTER, data) is Status.BAD_RES
 
 
 @pytest.mark.parametrize("opcode", [Opcode.TEARDOWN_HCA, Opcode.ACCESS_REG, Opcode.CREATE_UCTX])
