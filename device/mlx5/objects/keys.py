@@ -15,7 +15,7 @@ from bluebridge.device.layout.mlx5.objects import CREATE_MKEY, ENTRY, LIST
 from bluebridge.device.layout.mlx5.wqe import KLM
 from bluebridge.device.mlx5.numbers import Numbers
 from bluebridge.device.mlx5.objects.key_updates import ANY_PAIR, LOW_BYTE, KeyUpdater
-from bluebridge.device.mlx5.rings.user_memory import UserMemory
+from bluebridge.device.mlx5.rings.user_memory import Part, UserMemory
 from bluebridge.device.mlx5.settings.capabilities import LOG_MAX_KEYS
 from bluebridge.device.mlx5.settings.refused import Refused
 from bluebridge.device.rdma.memory.region import EVERYTHING, MemoryRegion, Rights, pages_of
@@ -99,7 +99,7 @@ class MemoryKeys:
     def _list_of(self, data: bytes, shift: int) -> _List:
         """Return what has the pages of a key: the command itself, or memory of a user."""
         if CREATE_MKEY.get(data, "umem_valid"):
-            memory = self._users.use(CREATE_MKEY.get(data, "umem"))
+            memory = self._users.use(CREATE_MKEY.get(data, "umem"), Part.PAGES)
             offset = CREATE_MKEY.get(data, "umem_offset")
             return lambda first, count: memory.pages_from(offset, shift, first, count)
 

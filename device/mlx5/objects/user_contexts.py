@@ -14,7 +14,7 @@ from bluebridge.device.layout.mlx5.objects import GROUP_MEMBER
 from bluebridge.device.layout.mlx5.steering import FLOW_TABLE
 from bluebridge.device.layout.mlx5.user_contexts import PRIVILEGED, SHARED, UserRight
 from bluebridge.device.mlx5.numbers import Numbers
-from bluebridge.device.mlx5.rings.user_memory import UserMemory
+from bluebridge.device.mlx5.rings.user_memory import Part, UserMemory
 from bluebridge.device.mlx5.settings.capabilities import CONTEXT_RIGHTS, LOG_MAX_CONTEXTS
 from bluebridge.device.mlx5.settings.refused import Refused
 
@@ -50,7 +50,7 @@ class UserContexts:
         self._objects: Counter[int] = Counter()
         """How many objects each context has."""
         self._owners: dict[tuple[str, int], int] = {}
-        self._uses: dict[tuple[str, int], list[int]] = {}
+        self._uses: dict[tuple[str, int], dict[Part, int]] = {}
         """Numbers of the memory of users that an object is in."""
 
     def reset(self) -> None:
@@ -102,7 +102,7 @@ class UserContexts:
                 raise Refused(Status.BAD_RES, f"{key[0]} {key[1]:#x} of another user context")
 
     def note(self, data: bytes, output: bytes) -> None:
-        """Take note of an object that a command made or ended, by its input and output."""
+        """Take note of an object that a command made, moved or ended, by its input and output."""
         place, uid = OBJECTS.get(INPUT.get(data, "opcode")), INPUT.get(data, "uid")
         if place is None:
             return
@@ -116,7 +116,11 @@ class UserContexts:
             key = _key(place, data)
             if key in self._owners:
                 self._objects[self._owners.pop(key)] -= 1
-            self._memory.release(self._uses.pop(key, []))
+            self._memory.release(self._uses.pop(key, {}).values())
+        elif self._memory.used:
+            kept = self._uses.setdefault(_key(place, data), {})
+            self._memory.release([kept[part] for part in self._memory.used if part in kept])
+            kept.update(self._memory.hold())
 
 
 def _key(place: Place, data: bytes) -> tuple[str, int]:

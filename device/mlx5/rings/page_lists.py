@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from bluebridge.device.layout.fields import Struct
 from bluebridge.device.layout.mlx5.commands import Status
 from bluebridge.device.layout.mlx5.contexts import LOG_PAGE_PARTS, PAGE_SHIFT
-from bluebridge.device.mlx5.rings.user_memory import UserMemory
+from bluebridge.device.mlx5.rings.user_memory import Part, UserMemory
 from bluebridge.device.mlx5.settings.refused import Refused
 from bluebridge.device.pci.bus import HostBus
 from bluebridge.device.rings.queue_buffer import PageAccount, QueueBuffer
@@ -94,7 +94,7 @@ class PageLists:
         if not table.get(data, "ring_umem_valid", at):
             shift = log_page_size + PAGE_SHIFT
             return Place(listed, shift, offset << shift >> LOG_PAGE_PARTS)
-        memory = self.users.use(table.get(data, "ring_umem", at))
+        memory = self.users.use(table.get(data, "ring_umem", at), Part.RING)
         start = memory.start + table.get(data, "ring_umem_offset", at)
         return Place(memory.pages, memory.shift, start)
 
@@ -106,5 +106,5 @@ class PageLists:
         place = table.get(context, "doorbell_record", at)
         if not table.get(context, "record_umem_valid", at):
             return place
-        memory = self.users.use(table.get(context, "record_umem", at))
+        memory = self.users.use(table.get(context, "record_umem", at), Part.RECORD)
         return memory.address(place, RECORD_BYTES)

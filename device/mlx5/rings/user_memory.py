@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from enum import Enum
 from struct import unpack_from
 from typing import Final
 
@@ -16,6 +18,14 @@ MAX_PAGES: Final = 1 << 21
 """Pages of all memory of users at most: 16 MiB of lists."""
 PAGE_SHIFTS: Final = range(12, 44)
 ADDRESS_BYTES: Final = 8
+
+
+class Part(Enum):
+    """What of an object is in memory of a user."""
+
+    RING = "ring"
+    RECORD = "record"
+    PAGES = "pages"
 
 
 @dataclass(slots=True, eq=False)
@@ -65,14 +75,14 @@ class UserMemory:
         self._memories: dict[int, Memory] = {}
         self._pages = 0
         self._uid = PRIVILEGED
-        self.used: list[int] = []
+        self.used: dict[Part, int] = {}
 
     def reset(self) -> None:
         """Forget all."""
         self._numbers.reset()
         self._memories.clear()
         self._pages = 0
-        self.used.clear()
+        self.used = {}
 
     def __len__(self) -> int:
         return len(self._memories)
@@ -80,7 +90,7 @@ class UserMemory:
     def begin(self, uid: int) -> None:
         """Begin with a command that is sent for a user context."""
         self._uid = uid
-        self.used = []
+        self.used = {}
 
     def create(self, listed: bytes, count: int, shift: int, start: int) -> int:
         """Keep a list of `count` pages (CREATE_UMEM); returns its number.
@@ -106,22 +116,22 @@ class UserMemory:
         self._numbers.free(number)
         self._pages -= len(self._memories.pop(number).pages) // ADDRESS_BYTES
 
-    def use(self, number: int) -> Memory:
+    def use(self, number: int, part: Part) -> Memory:
         """Return the memory that a command names for an object; raises `Refused` (BAD_RES)."""
         self._numbers.check(number)
         found = self._memories[number]
         if self._uid not in (PRIVILEGED, SHARED, found.owner):
             raise Refused(Status.BAD_RES, f"umem {number:#x} of another user context")
-        self.used.append(number)
+        self.used[part] = number
         return found
 
-    def hold(self) -> list[int]:
+    def hold(self) -> dict[Part, int]:
         """Keep what the present command named until `release` is called with what this returns."""
-        for number in self.used:
+        for number in self.used.values():
             self._memories[number].objects += 1
         return self.used
 
-    def release(self, numbers: list[int]) -> None:
+    def release(self, numbers: Iterable[int]) -> None:
         """Give up memory that an object was in."""
         for number in numbers:
             self._memories[number].objects -= 1

@@ -8,7 +8,14 @@ from bluebridge.device.fabric.local import LocalFabric
 from bluebridge.device.layout.mlx5.commands import Opcode, Status
 from bluebridge.device.layout.mlx5.contexts import CQC, MKC
 from bluebridge.device.layout.mlx5.cqe import CqeOpcode
-from bluebridge.device.layout.mlx5.objects import CREATE_MKEY, ENTRY, GROUP_MEMBER, LIST
+from bluebridge.device.layout.mlx5.objects import (
+    CREATE_MKEY,
+    ENTRY,
+    GROUP_MEMBER,
+    LIST,
+    MODIFY_CQ,
+    RESIZE,
+)
 from bluebridge.device.layout.mlx5.queue_pairs import Receives
 from bluebridge.device.layout.mlx5.steering import QUERY_FLOW_COUNTER
 from bluebridge.device.layout.mlx5.user_contexts import CREATE_UCTX, RING_UMEM, SHARED, UserRight
@@ -176,6 +183,23 @@ def test_memory_stays_while_an_object_is_in_it(node: Mlx5Node) -> None:
     assert node.status(Opcode.DESTROY_UMEM, number=memory) is Status.OK
     assert node.status(Opcode.CREATE_CQ, bytes(data)) is Status.BAD_RES, "it is gone"
     assert node.status(Opcode.DESTROY_UMEM, number=memory) is Status.BAD_RES
+
+
+def test_a_ring_that_moves_takes_its_hold_on_memory_along(node: Mlx5Node) -> None:
+    first, second = (make_memory(node, [page_of(node)]) for _ in range(2))
+    data = bytearray(LIST)
+    data[ENTRY : ENTRY + CQC.size] = CQC.pack(log_size=4, eqn=node.eq)
+    RING_UMEM.set(data, "ring_umem_valid", 1)
+    RING_UMEM.set(data, "ring_umem", first)
+    cq = node.make(Opcode.CREATE_CQ, bytes(data))
+    RING_UMEM.set(data, "ring_umem", second)
+    MODIFY_CQ.set(data, "modifier", RESIZE)
+    for _ in range(2):
+        node.command(Opcode.MODIFY_CQ, bytes(data), number=cq)
+    assert node.status(Opcode.DESTROY_UMEM, number=first) is Status.OK
+    assert node.status(Opcode.DESTROY_UMEM, number=second) is Status.RES_BUSY
+    node.command(Opcode.DESTROY_CQ, number=cq)
+    assert node.status(Opcode.DESTROY_UMEM, number=second) is Status.OK
 
 
 def test_memory_of_another_context_is_not_there(node: Mlx5Node) -> None:
