@@ -51,11 +51,16 @@ def memory_input(listed: list[int], **values: int) -> bytes:
 class UserNode(RoceNode):
     """A node in a user context once `enter` was called."""
 
-    def enter(self) -> None:
-        """Send commands for a user context, with a protection domain of its own, from now on."""
-        self.uid = make_context(self)
+    def enter(self, rights: int = UserRight.RAW_SEND) -> None:
+        """Send commands for a user context, with a protection domain of its own, from now on.
+
+        The key to all of memory is from the driver, as are those of `ibv_reg_mr`.
+        """
+        uid = self.uid = make_context(self, rights)
         self.pd = self.make(Opcode.ALLOC_PD)
+        self.uid = 0
         self.key = self.make_key()
+        self.uid = uid
 
     def carry_out(self, data: bytes) -> bytes:
         places = PLACES.get(INPUT.get(data, "opcode")) if self.uid else None

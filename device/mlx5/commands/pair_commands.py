@@ -43,9 +43,8 @@ OPTIONAL: dict[OptPar, str] = {
 """The context field by the bit of the optional parameter mask that announces it."""
 
 INITIAL = (
-    "pd", "mtu", "log_message", "counter_set", "pri_pkey_index", "pri_port", "log_ack_req",
-    "cqn_send", "cqn_recv", "remote_read", "remote_write", "remote_atomic", "atomic_mode", "qkey",
-    "reserved_lkey", "migration",
+    "mtu", "log_message", "counter_set", "pri_pkey_index", "pri_port", "log_ack_req", "remote_read",
+    "remote_write", "remote_atomic", "atomic_mode", "qkey", "reserved_lkey", "migration",
 )  # fmt: skip
 """The fields that RST2INIT_QP takes over what CREATE_QP said, where they are not zero."""
 

@@ -80,7 +80,7 @@ class MemoryKeys:
         Raises `Refused` (BAD_PARAM, BAD_RES for no memory of a user, LIM_ERR), `Refusal` (LIMIT).
         """
         context = data[ENTRY : ENTRY + MKC.size]
-        mode = MKC.get(context, "access_mode_high") << 2 | MKC.get(context, "access_mode")
+        mode = access_mode(context)
         if mode not in (AccessMode.PHYSICAL, AccessMode.MTT) and not MKC.get(context, "free"):
             raise Refused(Status.BAD_PARAM, f"keys of access mode {mode} are not offered")
         region = _region(mode, context)
@@ -145,6 +145,11 @@ class MemoryKeys:
         self._numbers.free(index)
         self.updater.destroy(index)
         del self._contexts[index]
+
+
+def access_mode(data: bytes, at: int = 0) -> int:
+    """Return how a key translates addresses (`AccessMode`), by its context at an offset."""
+    return MKC.get(data, "access_mode_high", at) << 2 | MKC.get(data, "access_mode", at)
 
 
 def _region(mode: int, context: bytes) -> MemoryRegion:

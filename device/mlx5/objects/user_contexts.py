@@ -7,13 +7,18 @@ that context alone. Commands without one are a driver's own, and may do all.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Final
 
 from bluebridge.device.layout.mlx5.commands import INPUT, OBJECTS, Opcode, Place, Status, name_of
-from bluebridge.device.layout.mlx5.objects import GROUP_MEMBER
+from bluebridge.device.layout.mlx5.contexts import AccessMode
+from bluebridge.device.layout.mlx5.objects import ENTRY, GROUP_MEMBER
+from bluebridge.device.layout.mlx5.queue_pairs import QP_CONTEXT, QPC, Service
 from bluebridge.device.layout.mlx5.steering import FLOW_TABLE
 from bluebridge.device.layout.mlx5.user_contexts import PRIVILEGED, SHARED, UserRight
 from bluebridge.device.mlx5.numbers import Numbers
+from bluebridge.device.mlx5.objects.keys import access_mode
+from bluebridge.device.mlx5.objects.uses import CQ, PD, SRQ, referred
 from bluebridge.device.mlx5.rings.user_memory import Part, UserMemory
 from bluebridge.device.mlx5.settings.capabilities import CONTEXT_RIGHTS, LOG_MAX_CONTEXTS
 from bluebridge.device.mlx5.settings.refused import Refused
@@ -37,7 +42,27 @@ _WITHIN: Final[dict[int, Place]] = {
     Opcode.ATTACH_TO_MCG: _MEMBER, Opcode.DETACH_FROM_MCG: _MEMBER,
 }  # fmt: skip
 """The object that has what a command makes, changes or ends, so that its owner counts."""
+_WORDS: Final = {CQ: ("cqn",), PD: ("pd",), SRQ: ("rmpn", "srqn")}
+"""The words for an object that others refer to, by its kind."""
 _ENDS: Final = ("DESTROY_", "DEALLOC_")
+
+
+def _trusts_pair(data: bytes) -> bool:
+    """Return True for a queue pair that needs no key, or says itself where keys have memory."""
+    get = QPC.get
+    return (
+        get(data, "service", QP_CONTEXT) == Service.UMR
+        or bool(get(data, "reserved_lkey", QP_CONTEXT))
+        or bool(get(data, "fast_register", QP_CONTEXT))
+    )
+
+
+_REACHES: Final[dict[int, Callable[[bytes], bool]]] = {
+    Opcode.CREATE_MKEY: lambda data: access_mode(data, ENTRY) == AccessMode.PHYSICAL,
+    Opcode.CREATE_QP: _trusts_pair,
+    Opcode.RST2INIT_QP: _trusts_pair,
+}
+"""Whether a command reaches all of guest memory, which is for a driver alone."""
 
 
 class UserContexts:
@@ -95,11 +120,19 @@ class UserContexts:
             raise Refused(Status.BAD_PARAM, f"{name_of(opcode)} is not for user contexts")
         if opcode == Opcode.CREATE_SQ and not self._rights[uid] & UserRight.RAW_SEND:
             raise Refused(Status.BAD_PARAM, f"user context {uid:#x} may not send frames")
+        if opcode in _REACHES and _REACHES[opcode](data):
+            raise Refused(Status.BAD_PARAM, f"{name_of(opcode)} for memory that no key names")
         place = _WITHIN.get(opcode) or OBJECTS.get(opcode)
         if place is not None and not place.made:
-            key = _key(place, data)
-            if self._owners.get(key, PRIVILEGED) not in (uid, SHARED):
-                raise Refused(Status.BAD_RES, f"{key[0]} {key[1]:#x} of another user context")
+            self._check_owner(uid, _key(place, data))
+        for kind, number in referred(data):
+            self._check_owner(uid, *((word, number) for word in _WORDS[kind]))
+
+    def _check_owner(self, uid: int, *keys: tuple[str, int]) -> None:
+        """Raise `Refused` (BAD_RES) unless a context has the object with one of these names."""
+        if not any(self._owners.get(key, PRIVILEGED) in (uid, SHARED) for key in keys):
+            word, number = keys[0]
+            raise Refused(Status.BAD_RES, f"{word} {number:#x} of another user context")
 
     def note(self, data: bytes, output: bytes) -> None:
         """Take note of an object that a command made, moved or ended, by its input and output."""

@@ -19,14 +19,14 @@ from bluebridge.device.rdma.memory.regions import MemoryRegions
 
 Object = tuple[str, int]
 """The kind of an object and its number."""
-_CQ, _SRQ, _PD, _QUEUE = "CQ", "SRQ", "PD", "queue"
+CQ, SRQ, PD, QUEUE = "CQ", "SRQ", "PD", "queue"
 _KINDS: Final[dict[int, str]] = {
-    **dict.fromkeys((Opcode.CREATE_QP, Opcode.CREATE_SQ, Opcode.CREATE_RQ), _QUEUE),
-    **dict.fromkeys((Opcode.DESTROY_QP, Opcode.DESTROY_SQ, Opcode.DESTROY_RQ), _QUEUE),
-    **dict.fromkeys((Opcode.CREATE_RMP, Opcode.CREATE_XRC_SRQ), _SRQ),
-    **dict.fromkeys((Opcode.DESTROY_RMP, Opcode.DESTROY_XRC_SRQ), _SRQ),
-    Opcode.DESTROY_CQ: _CQ,
-    Opcode.DEALLOC_PD: _PD,
+    **dict.fromkeys((Opcode.CREATE_QP, Opcode.CREATE_SQ, Opcode.CREATE_RQ), QUEUE),
+    **dict.fromkeys((Opcode.DESTROY_QP, Opcode.DESTROY_SQ, Opcode.DESTROY_RQ), QUEUE),
+    **dict.fromkeys((Opcode.CREATE_RMP, Opcode.CREATE_XRC_SRQ), SRQ),
+    **dict.fromkeys((Opcode.DESTROY_RMP, Opcode.DESTROY_XRC_SRQ), SRQ),
+    Opcode.DESTROY_CQ: CQ,
+    Opcode.DEALLOC_PD: PD,
 }
 """The kind of the object that a command makes or ends; queues of all kinds share their numbers."""
 
@@ -35,31 +35,37 @@ def _of_pair(data: bytes) -> list[Object]:
     def get(name: str) -> int:
         return QPC.get(data, name, QP_CONTEXT)
 
-    found, kind = [(_PD, get("pd"))], get("rq_type")
+    found, kind = [(PD, get("pd"))], get("rq_type")
     if not get("no_sq"):
-        found.append((_CQ, get("cqn_send")))
+        found.append((CQ, get("cqn_send")))
     if kind != Receives.NONE:
-        found.append((_CQ, get("cqn_recv")))
+        found.append((CQ, get("cqn_recv")))
     if kind == Receives.SHARED:
-        found.append((_SRQ, get("srqn")))
+        found.append((SRQ, get("srqn")))
     return found
 
 
 def _of_pool(data: bytes) -> list[Object]:
-    return [(_PD, WQ.get(data, "pd", CONTEXT + WQ_OFFSET))]
+    return [(PD, WQ.get(data, "pd", CONTEXT + WQ_OFFSET))]
 
 
 _USES: Final[dict[int, Callable[[bytes], list[Object]]]] = {
     Opcode.CREATE_QP: _of_pair,
-    Opcode.CREATE_SQ: lambda data: [*_of_pool(data), (_CQ, SQC.get(data, "cqn", CONTEXT))],
-    Opcode.CREATE_RQ: lambda data: [*_of_pool(data), (_CQ, RQC.get(data, "cqn", CONTEXT))],
+    Opcode.CREATE_SQ: lambda data: [*_of_pool(data), (CQ, SQC.get(data, "cqn", CONTEXT))],
+    Opcode.CREATE_RQ: lambda data: [*_of_pool(data), (CQ, RQC.get(data, "cqn", CONTEXT))],
     Opcode.CREATE_RMP: _of_pool,
     Opcode.CREATE_XRC_SRQ: lambda data: [
-        (_PD, XRC_SRQC.get(data, "pd", ENTRY)),
-        (_CQ, XRC_SRQC.get(data, "cqn", ENTRY)),
+        (PD, XRC_SRQC.get(data, "pd", ENTRY)),
+        (CQ, XRC_SRQC.get(data, "cqn", ENTRY)),
     ],
 }
 """What an object refers to, by the input of the command that makes it."""
+
+
+def referred(data: bytes) -> list[Object]:
+    """Return what the object that a command makes, by its input, refers to."""
+    reader = _USES.get(INPUT.get(data, "opcode"))
+    return [] if reader is None else reader(data)
 
 
 class Uses:
@@ -83,7 +89,7 @@ class Uses:
         number = INPUT.get(data, "number")
         if count := self._counts[kind, number]:
             raise Refused(Status.BAD_RES_STATE, f"{count} objects use {kind} {number:#x}")
-        if kind == _PD and self._regions.in_domain(number):
+        if kind == PD and self._regions.in_domain(number):
             raise Refused(Status.BAD_RES_STATE, f"there are keys in PD {number:#x}")
 
     def note(self, data: bytes, output: bytes) -> None:

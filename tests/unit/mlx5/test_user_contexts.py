@@ -6,7 +6,7 @@ import pytest
 
 from bluebridge.device.fabric.local import LocalFabric
 from bluebridge.device.layout.mlx5.commands import Opcode, Status
-from bluebridge.device.layout.mlx5.contexts import CQC, MKC
+from bluebridge.device.layout.mlx5.contexts import CQC, MKC, AccessMode
 from bluebridge.device.layout.mlx5.cqe import CqeOpcode
 from bluebridge.device.layout.mlx5.objects import (
     CREATE_MKEY,
@@ -16,11 +16,12 @@ from bluebridge.device.layout.mlx5.objects import (
     MODIFY_CQ,
     RESIZE,
 )
-from bluebridge.device.layout.mlx5.queue_pairs import Receives
+from bluebridge.device.layout.mlx5.queue_pairs import QPC, Receives, Service
 from bluebridge.device.layout.mlx5.steering import QUERY_FLOW_COUNTER
 from bluebridge.device.layout.mlx5.user_contexts import CREATE_UCTX, RING_UMEM, SHARED, UserRight
 from bluebridge.device.layout.mlx5.wqe import SendOpcode
 from bluebridge.device.mlx5.rings.user_memory import MAX_PAGES
+from bluebridge.device.mlx5.settings.refused import Refused
 from tests.models.mlx5_node import Mlx5Node
 from tests.models.mlx5_pair import Pair, opcodes
 from tests.models.mlx5_pairs import Pair as Frames
@@ -93,6 +94,54 @@ def test_what_a_driver_shares_every_context_may_query(node: Mlx5Node) -> None:
     assert node.status(Opcode.QUERY_Q_COUNTER, bytes(head)) is Status.BAD_RES
 
 
+@pytest.mark.parametrize("field", ["pd", "cqn_send", "cqn_recv", "srqn"])
+def test_nothing_is_made_of_objects_of_others(users: tuple[UserNode, UserNode], field: str) -> None:
+    node = users[0]
+    own = node.uid
+    node.uid = make_context(node)
+    others = {
+        "pd": node.make(Opcode.ALLOC_PD), "cqn_send": node.make_cq().number,
+        "cqn_recv": node.make_cq().number,
+    }  # fmt: skip
+    present, node.pd = node.pd, others["pd"]
+    others["srqn"] = node.make_pool().number
+    node.uid, node.pd = own, present
+    own_pool = node.make_pool().number
+    assert Pair(node, rq_type=Receives.SHARED, srqn=own_pool).number
+    with pytest.raises(Refused, match="of another user context"):
+        Pair(node, **{"rq_type": Receives.SHARED, "srqn": own_pool, field: others[field]})
+
+
+def test_a_queue_pair_keeps_the_domain_that_it_was_made_in(
+    users: tuple[UserNode, UserNode],
+) -> None:
+    pair = Pair(users[0])
+    pair.init(pd=users[0].pd + 1, cqn_send=pair.rcq.number)
+    found = {name: QPC.get(pair.context(), name) for name in ("pd", "cqn_send")}
+    assert found == {"pd": users[0].pd, "cqn_send": pair.scq.number}
+
+
+@pytest.mark.parametrize(
+    "values", [{"reserved_lkey": 1}, {"fast_register": 1}, {"service": Service.UMR}]
+)
+def test_programs_have_no_queue_pair_that_needs_no_key(
+    users: tuple[UserNode, UserNode], values: dict[str, int]
+) -> None:
+    with pytest.raises(Refused, match="BAD_PARAM"):
+        Pair(users[0], **values)
+    pair = Pair(users[0])
+    if "reserved_lkey" in values:
+        assert pair.change(Opcode.RST2INIT_QP, **values) is Status.BAD_PARAM
+
+
+def test_programs_have_no_key_to_all_of_memory(node: Mlx5Node) -> None:
+    data = bytearray(LIST)
+    data[ENTRY : ENTRY + MKC.size] = MKC.pack(access_mode=AccessMode.PHYSICAL, length64=1)
+    assert node.status(Opcode.CREATE_MKEY, bytes(data)) is Status.OK
+    node.uid = make_context(node)
+    assert node.status(Opcode.CREATE_MKEY, bytes(data)) is Status.BAD_PARAM
+
+
 def test_a_flow_counter_is_read_by_its_own_context(node: Mlx5Node) -> None:
     node.uid = make_context(node)
     data = bytes(QUERY_FLOW_COUNTER.pack(counter=node.make(Opcode.ALLOC_FLOW_COUNTER)))
@@ -110,12 +159,14 @@ def test_commands_on_the_adapter_are_a_drivers_alone(node: Mlx5Node, opcode: Opc
 
 def test_only_a_context_with_the_right_sends_frames() -> None:
     pair = Frames(UserNode)
-    pair.a.uid = make_context(pair.a, 0)
+    node = pair.a
+    assert isinstance(node, UserNode)
+    node.enter(0)
     with pytest.raises(Exception, match="may not send frames"):
-        pair.a.make_sq()
-    pair.a.uid = make_context(pair.a, UserRight.RAW_SEND)
-    sq, buffer = pair.a.make_sq(), pair.b.post_receive(pair.rq)
-    pair.a.send(sq, pair.frame(TEXT))
+        node.make_sq()
+    node.enter(UserRight.RAW_SEND)
+    sq, buffer = node.make_sq(), pair.b.post_receive(pair.rq)
+    node.send(sq, pair.frame(TEXT))
     assert pair.b.host.peek(buffer, 14 + len(TEXT)) == pair.frame(TEXT)
 
 
