@@ -106,6 +106,9 @@ MOST: Final = {
     CapGroup.ROCE: _group(caps.ROCE, _ROCE),
     CapGroup.ODP: _group(page_faults.ODP, _ODP),
     CapGroup.FLOW_TABLE: _flow_tables(),
+    # There is nothing of these, which rdma-core's tests want to hear from the groups themselves.
+    CapGroup.DEVICE_MEMORY: bytes(caps.GROUP_BYTES),
+    CapGroup.QOS: bytes(caps.GROUP_BYTES),
 }
 """The groups that there are, with what an adapter without BlueFlame can at most."""
 

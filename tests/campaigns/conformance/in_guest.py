@@ -3,7 +3,7 @@
     python3 in_guest.py FOLDER [OPTION ...]
 
 FOLDER holds the package `tests`; options are those of its `run_tests.py` (`--gid N`). Tests of
-other vendors' devices are left out.
+vendors' devices are left out; with the variable ONLY, all are but those that begin so.
 """
 
 from __future__ import annotations
@@ -65,9 +65,10 @@ def main() -> None:
     sys.path[:0] = [folder, f"{folder}/tests"]
     package = import_module("tests")
     package.parser.parse_args()
-    suite = unittest.TestSuite()
+    suite, only = unittest.TestSuite(), os.environ.get("ONLY")
     for module in package.__test_modules__:
-        if not module.__name__.rpartition(".")[2].startswith(OTHERS):
+        name = module.__name__.rpartition(".")[2]
+        if name.startswith(only) if only else not name.startswith(OTHERS):
             suite.addTests(unittest.defaultTestLoader.loadTestsFromModule(module))
     gc.disable()
     suite.run(Lines())

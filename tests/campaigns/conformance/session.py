@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from functools import partial
@@ -17,7 +17,7 @@ from bluebridge.device.layout.ntb.models import BridgeModel
 from bluebridge.device.server.options import DEFAULTS, BridgeOptions, ServerOptions
 from bluebridge.host_tools.agent import Command
 from bluebridge.host_tools.errors import LabError, Reporter
-from bluebridge.host_tools.lab.artefacts import dpdk_archive, unpack
+from bluebridge.host_tools.lab.artefacts import dpdk_archive, message_libraries, unpack
 from bluebridge.host_tools.lab.config import LabConfig
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.lab.software import GuestSoftware
@@ -53,8 +53,8 @@ class Setup:
     """A shell line that runs in guest a from before its HCA comes up to the pair's end."""
     before: str = ""
     """A shell line that runs in both guests before the drivers are loaded."""
-    dpdk: bool = False
-    """Whether the guests have DPDK's testpmd."""
+    archives: tuple[Callable[[Reporter], Path], ...] = ()
+    """Functions that return archives of programs, which the guests have besides."""
     bridge: BridgeOptions | None = None
     """A bridge and DMA engines instead of HCAs, with their drivers loaded."""
     rxe: str = ""
@@ -112,7 +112,7 @@ DPDK = Setup(
     "dpdk",
     "RoCE v1, steering rules kept by the device, DPDK's programs in the guests",
     before=_OWN_RULES,
-    dpdk=True,
+    archives=(dpdk_archive,),
 )
 RXE_SERVER = Setup(
     "rxe-a",
@@ -146,6 +146,14 @@ CONNECTX3_NET = Setup(
     gid_type="",
     packages=_OF_SELFTESTS,
     cpus=6,
+)
+CONNECTX5_USERS = Setup(
+    "connectx5-users",
+    "ConnectX-5, RoCE v2: programs that drive the card past the kernel",
+    ServerOptions(card=cards.CONNECTX5.name),
+    gid_type="RoCE v2",
+    archives=(dpdk_archive, message_libraries),
+    packages=("python3-scapy",),
 )
 NETWORK = (CONNECTX5, CONNECTX3_NET)
 """The setups for network devices as such."""
@@ -279,9 +287,9 @@ class Session:
             return
         if self.setup.service:
             stack.callback(_end, self.pair.a.agent.start(self.setup.service))
-        if self.setup.dpdk:
-            archive = dpdk_archive(Reporter(quiet=True))
-            self.pair.both(partial(unpack, archives=[archive]))
+        if self.setup.archives:
+            archives = [archive(Reporter(quiet=True)) for archive in self.setup.archives]
+            self.pair.both(partial(unpack, archives=archives))
         if self.setup.before:
             self.run_in_both(self.setup.before)
         self.pair.together(

@@ -250,7 +250,7 @@ def _txonly(receiver: Vm, session: Session, port: int) -> str:
 
 def _function(machine: Vm) -> str:
     """Return the PCI address of the HCA."""
-    return machine.run("basename $(readlink /sys/class/infiniband/mlx4_0/device)").text.strip()
+    return machine.run("basename $(readlink /sys/class/infiniband/*/device)").text.strip()
 
 
 def _mac(machine: Vm, netdev: str) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.campaigns.conformance import testpmd_steps as testpmd
 from tests.campaigns.conformance.program import Program
-from tests.campaigns.conformance.session import DPDK
+from tests.campaigns.conformance.session import CONNECTX5_USERS, DPDK, Setup
 from tests.campaigns.conformance.suites.verbs import TESTS
 
 _ADDRESS = "/sys/class/net/{netdev}/address"
@@ -23,6 +23,8 @@ _PEER = (
 )
 """The peer's address by a broadcast: rules of user programs take unicast frames from the kernel."""
 _FRAMES = 100
+_DEVICE = "$(ls /sys/class/infiniband)"
+_BOTH = (DPDK, CONNECTX5_USERS)
 _PORTS = "-K 7000 -k 7001"
 
 
@@ -73,12 +75,19 @@ def _raw() -> list[Program]:
         _bandwidth("by IPv4 and UDP", f"-j {{client}} -J {{server}} {_PORTS}"),
         _bandwidth("by IPv4 and TCP", f"-j {{client}} -J {{server}} {_PORTS} --tcp"),
         _bandwidth("to anybody, promiscuous", target="02:aa:00:00:00:07", own="--promiscuous"),
-        _bandwidth("sniffed", own="--sniffer"),
+        _bandwidth("sniffed", own="--sniffer", setups=(DPDK,)),
     ]
 
 
-def _bandwidth(name: str, options: str = "", *, target: str = "$peer", own: str = "") -> Program:
-    words = f"raw_ethernet_bw -d mlx4_0 -n {_FRAMES} -s 512 -F {options}"
+def _bandwidth(
+    name: str,
+    options: str = "",
+    *,
+    target: str = "$peer",
+    own: str = "",
+    setups: tuple[Setup, ...] = _BOTH,
+) -> Program:
+    words = f"raw_ethernet_bw -d {_DEVICE} -n {_FRAMES} -s 512 -F {options}"
     mac = f"-B $(cat {_ADDRESS})"
     return Program(
         "steering",
@@ -87,13 +96,13 @@ def _bandwidth(name: str, options: str = "", *, target: str = "$peer", own: str 
         f"{_PEER.replace('%s', '{client}')}; {words} --server {mac} -E $peer {own}",
         "rdma resource show qp | grep -q 'type RAW_PACKET state RT'",
         expect=rf"(?m)^ 512 +{_FRAMES} ",
-        setups=(DPDK,),
+        setups=setups,
     )
 
 
 def _others() -> list[Program]:
     rate = (
-        f"raw_ethernet_fs_rate --server -d mlx4_0 -n 300 -B $(cat {_ADDRESS}) "
+        f"raw_ethernet_fs_rate --server -d {_DEVICE} -n 300 -B $(cat {_ADDRESS}) "
         f"-E 02:aa:00:00:00:07 -J {{client}} -j {{server}} {_PORTS}"
     )
     tests = (
@@ -101,7 +110,7 @@ def _others() -> list[Program]:
         "python3 tests/run_tests.py -v --dev mlx4_0 --port 1 -k test_eth_spec_flow 2>&1"
     )
     return [
-        Program("steering", "raw_ethernet_fs_rate", rate, expect="^300 ", setups=(DPDK,)),
+        Program("steering", "raw_ethernet_fs_rate", rate, expect="^300 ", setups=_BOTH),
         Program("steering", "rdma-core's flow test", tests, expect=r"\.\.\. ok$", setups=(DPDK,)),
     ]
 
@@ -112,17 +121,22 @@ _PLACE = "/tmp/rss_test.py"
 
 def _dpdk() -> list[Program]:
     """testpmd's forwarding modes, then its rules; rdma-core's test of RSS."""
-    program = partial(Program, "dpdk", setups=(DPDK,))
+    program = partial(Program, "dpdk", setups=_BOTH)
     return [
         program("testpmd txonly to rxonly, 64 bytes, one queue", steps=testpmd.one_queue),
         program("testpmd flowgen to rxonly, four queues by RSS", steps=testpmd.spread),
         program("testpmd icmpecho answers mlx4_en", steps=testpmd.echoes),
-        program("testpmd csum mends checksums of mlx4_en's guest", steps=testpmd.checksums),
+        program(
+            "testpmd csum mends checksums of mlx4_en's guest",
+            steps=testpmd.checksums,
+            setups=(DPDK,),
+        ),
         program("testpmd rte_flow by UDP port", steps=testpmd.rules),
         program(
             "rdma-core's RSS test over aligned work queues",
             f"python3 -W ignore {_PLACE} {TESTS}",
             expect="^OK",
             files=((_PLACE, _RSS),),
+            setups=(DPDK,),
         ),
     ]

@@ -14,7 +14,7 @@ from bluebridge.host_tools.programs.perftest import (
     listening,
 )
 from bluebridge.host_tools.programs.running import Ended
-from tests.campaigns.conformance.program import FAILED, Program, Verdict
+from tests.campaigns.conformance.program import FAILED, Judge, Program, Verdict
 from tests.campaigns.conformance.session import BLUEFLAME, INFINIBAND, OPENSM, ROCE, ROCE_V2, Setup
 
 _BOTH = (ROCE, INFINIBAND)
@@ -262,32 +262,36 @@ GENERIC = 181
 """Tests that are not of another vendor's device; one that is lost counts as failed."""
 
 
+def rdma_core(
+    name: str, environment: str, setups: tuple[Setup, ...], judge: Judge, *, short: bool = False
+) -> Program:
+    """Return rdma-core's tests in one process, as its `run_tests.py` runs them."""
+    return Program(
+        "rdma-core",
+        name,
+        f"{environment} python3 -W ignore {_PLACE} {TESTS} 2> /tmp/stderr || tail -n 5 /tmp/stderr",
+        judge=judge,
+        files=((_PLACE, _SCRIPT),),
+        limit=240,
+        setups=setups,
+        short=short,
+    )
+
+
 def _rdma_core() -> list[Program]:
-    """Return all of rdma-core's tests in one process, as its `run_tests.py` runs them."""
-    return [
-        Program(
-            "rdma-core",
-            "tests",
-            f"python3 -W ignore {_PLACE} {TESTS} 2> /tmp/stderr || tail -n 5 /tmp/stderr",
-            judge=each_test,
-            files=((_PLACE, _SCRIPT),),
-            limit=240,
-            setups=(ROCE, INFINIBAND, BLUEFLAME, ROCE_V2),
-            short=True,
-        )
-    ]
+    return [rdma_core("tests", "", (ROCE, INFINIBAND, BLUEFLAME, ROCE_V2), each_test, short=True)]
 
 
-def each_test(ended: Ended) -> Sequence[Verdict]:
+def each_test(ended: Ended, count: int = GENERIC) -> Sequence[Verdict]:
     """A verdict for each line of `in_guest`, and one more when lines are missing."""
     found = [
         Verdict(line["status"], line["reason"], line["test"].removeprefix("tests."))
         for line in map(_json, ended.output.splitlines())
         if line
     ]
-    if ended.status != 0 or len(found) < GENERIC:
+    if ended.status != 0 or len(found) < count:
         why = "no end in time" if ended.status is None else f"status {ended.status}"
-        lost = f"{len(found)} of {GENERIC} tests reported, {why}: {ended.last_words}"
+        lost = f"{len(found)} of {count} tests reported, {why}: {ended.last_words}"
         found.append(Verdict(FAILED, lost, "all tests"))
     return found
 
