@@ -77,6 +77,8 @@ class Doorbells:
         self._used.discard(number)
         self._high.pop(number, None)
         self._next = min(self._next, number)
+        if self._stores is not None:
+            self._stores.forget(number)
 
     def write(self, offset: int, data: bytes) -> None:
         """Take a store of BAR0; those to pages that are not in use have no effect."""

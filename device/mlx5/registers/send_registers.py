@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from bluebridge.device.layout.blueflame import HEAD_BYTES, INDEX_MASK, INDEX_SHIFT, QPN_SHIFT
-from bluebridge.device.layout.mlx5.init_segment import BLUEFLAME_BUFFER
+from bluebridge.device.layout.mlx5.init_segment import BLUEFLAME_BUFFER, UAR_BYTES
 from bluebridge.device.mlx5.rings.send_ring import SendRing
 from bluebridge.device.pci.bus import HostBus
 from bluebridge.device.rings.blueflame import BEHIND, HEAD, BlueFlame, StoreRegister
@@ -43,6 +43,13 @@ class SendRegisters(BlueFlame):
         super().reset()
         self._habits.clear()
         self._rung = (0, -1)
+
+    def forget(self, page: int) -> None:
+        """Forget the entries and habits of the software that had a page until now."""
+        each = UAR_BYTES // (2 * BLUEFLAME_BUFFER)
+        for number in range(page * each, page * each + each):
+            self.open.pop(number, None)
+            self._habits.pop(number, None)
 
     def write(self, offset: int, data: bytes) -> None:
         """Take a store at an offset of the BAR."""

@@ -205,10 +205,18 @@ def test_habits_are_those_of_one_register_and_end_with_the_page() -> None:
     sender.ring(sender.inline())
     sender.node.host.run(2 * QUIET_SECONDS)
     assert sender.sent() == [0]
-    sender.half = 2 * BLUEFLAME_BUFFER
+    first, sender.half = sender.half, 2 * BLUEFLAME_BUFFER
     sender.b.receive()
     sender.store(sender.inline())
     assert (sender.sent(), sender.fetched()) == ([1], 1)
+    sender.half = first
+    sender.put(0, sender.inline()[:4])
+    sender.node.command(Opcode.DEALLOC_UAR, number=sender.node.uar)
+    assert sender.node.make(Opcode.ALLOC_UAR) == sender.node.uar
+    sender.b.receive()
+    sender.a.sq.posted -= 1
+    sender.store(sender.inline())
+    assert (sender.sent(), sender.fetched()) == ([2], 1), "as if nobody had had it"
 
 
 def test_what_stops_in_the_middle_is_fetched_and_the_log_says_so() -> None:
