@@ -37,7 +37,8 @@ _CLOSED: Final = frozenset(
 _TABLE: Final = Place("table", FLOW_TABLE.field("table").offset)
 _MEMBER: Final = Place("qpn", GROUP_MEMBER.field("qpn").offset)
 _WITHIN: Final[dict[int, Place]] = {
-    Opcode.CREATE_FLOW_GROUP: _TABLE, Opcode.SET_FLOW_TABLE_ENTRY: _TABLE,
+    Opcode.CREATE_FLOW_GROUP: _TABLE, Opcode.DESTROY_FLOW_GROUP: _TABLE,
+    Opcode.SET_FLOW_TABLE_ENTRY: _TABLE,
     Opcode.QUERY_FLOW_TABLE_ENTRY: _TABLE, Opcode.DELETE_FLOW_TABLE_ENTRY: _TABLE,
     Opcode.ATTACH_TO_MCG: _MEMBER, Opcode.DETACH_FROM_MCG: _MEMBER,
 }  # fmt: skip
@@ -137,7 +138,7 @@ class UserContexts:
     def note(self, data: bytes, output: bytes) -> None:
         """Take note of an object that a command made, moved or ended, by its input and output."""
         place, uid = OBJECTS.get(INPUT.get(data, "opcode")), INPUT.get(data, "uid")
-        if place is None:
+        if place is None or INPUT.get(data, "opcode") in _WITHIN:
             return
         if place.made:
             if uid != PRIVILEGED:

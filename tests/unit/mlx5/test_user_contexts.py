@@ -17,7 +17,7 @@ from bluebridge.device.layout.mlx5.objects import (
     RESIZE,
 )
 from bluebridge.device.layout.mlx5.queue_pairs import QPC, Receives, Service
-from bluebridge.device.layout.mlx5.steering import QUERY_FLOW_COUNTER
+from bluebridge.device.layout.mlx5.steering import FLOW_TABLE, QUERY_FLOW_COUNTER
 from bluebridge.device.layout.mlx5.user_contexts import CREATE_UCTX, RING_UMEM, SHARED, UserRight
 from bluebridge.device.layout.mlx5.wqe import SendOpcode
 from bluebridge.device.mlx5.rings.user_memory import MAX_PAGES
@@ -184,6 +184,21 @@ def test_groups_and_tables_of_others_cannot_be_changed(users: tuple[UserNode, Us
     assert node.status(Opcode.ATTACH_TO_MCG, member) is Status.BAD_RES
     entry = node.entry(table, 0, 0)
     assert node.status(Opcode.SET_FLOW_TABLE_ENTRY, entry) is Status.BAD_RES
+
+
+def test_groups_go_with_their_table(node: Mlx5Node) -> None:
+    uid = node.uid = make_context(node)
+    table = node.make_table()
+    group = node.make_group(table, 0, 3)
+    node.make_group(table, 4, 7)
+    node.uid = make_context(node)
+    data = bytes(FLOW_TABLE.pack(table=table, group=group))
+    assert node.status(Opcode.DESTROY_FLOW_GROUP, data) is Status.BAD_RES
+    node.uid = uid
+    assert node.status(Opcode.DESTROY_FLOW_GROUP, data) is Status.OK
+    assert node.status(Opcode.DESTROY_FLOW_TABLE, data) is Status.OK
+    node.uid = 0
+    assert node.status(Opcode.DESTROY_UCTX, number=uid) is Status.OK
 
 
 def test_general_objects_are_refused_by_type(node: Mlx5Node) -> None:
