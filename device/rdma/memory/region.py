@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from array import array
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntFlag
 from itertools import compress, pairwise
@@ -183,19 +183,20 @@ class MemoryRegion:
             offset, length = offset + taken, length - taken
         return found
 
-    def parts_at(self, va: int, length: int) -> list[Part]:
-        """Return what of other regions `length` bytes at `va` are; raises `AbsentError`."""
+    def parts_at(self, va: int, length: int) -> Iterator[Part]:
+        """Yield what of other regions `length` bytes at `va` are; raises `AbsentError`.
+
+        There may be a million: who has seen enough makes no more of them.
+        """
         offset = va - self.origin
         index = bisect_right(self.starts, offset) - 1
-        found = []
         while length:
             if offset >= self.mapped:
                 raise AbsentError(self.key, va)
             within = offset - self.starts[index]
             taken = min(self._end(index) - offset, length)
-            found.append(Part(self.part_keys[index], self.addresses[index] + within, taken))
+            yield Part(self.part_keys[index], self.addresses[index] + within, taken)
             offset, length, index = offset + taken, length - taken, index + 1
-        return found
 
     def _end(self, index: int) -> int:
         """Return where a piece or part ends, in bytes behind address `origin`."""

@@ -219,6 +219,16 @@ def test_an_access_has_a_bounded_number_of_pieces(regions: MemoryRegions) -> Non
         where(regions, key, 0, MAX_RUNS + 1)
 
 
+def test_parts_behind_those_that_are_too_many_cost_nothing(regions: MemoryRegions) -> None:
+    key = registered(regions, 1, 0x10000)
+    indirect(regions, 2, *[Part(key, START + at, 1) for at in range(3)])
+    region = regions.get(2)
+    assert region is not None
+    found = region.parts_at(0, 3)
+    assert next(found) == Part(key, START, 1)
+    assert len(list(found)) == 2
+
+
 def test_parts_of_no_length_and_too_many_are_refused(regions: MemoryRegions) -> None:
     key = free_key(regions, 1, room=2)
     for parts in ([Part(1, 0, 0)], [Part(1, 0, 8)] * 3):
