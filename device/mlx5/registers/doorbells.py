@@ -88,8 +88,8 @@ class Doorbells:
         if register >= SEND_DOORBELL:
             if self._stores is not None:
                 self._stores.write(offset, data)
-            elif register % BLUEFLAME_BUFFER + len(data) == 2 * WORD:
-                self._ring(int.from_bytes(data[-WORD:], "big") >> QPN_SHIFT)
+            else:
+                self._send(register % BLUEFLAME_BUFFER, data)
         elif register in (EQ_ARM, EQ_UPDATE) and len(data) >= WORD:
             self._eqs.doorbell(int.from_bytes(data[:WORD], "big"), arm=register == EQ_ARM)
         elif register == CQ_DOORBELL and len(data) == 2 * WORD:
@@ -103,6 +103,15 @@ class Doorbells:
         """Take a read of a page, which returns nothing and only pushes stores out before it."""
         if self._stores is not None:
             self._stores.fence(offset // UAR_BYTES, "a read")
+
+    def _send(self, place: int, data: bytes) -> None:
+        """Take a store into a register for sends, behind whose 8 bytes the entry may follow.
+
+        UCX stores its entries whole, whether that is offered or not.
+        """
+        if place <= WORD and place + len(data) >= 2 * WORD:
+            number = data[WORD - place : 2 * WORD - place]
+            self._ring(int.from_bytes(number, "big") >> QPN_SHIFT)
 
     def _ring(self, number: int) -> None:
         """Ring for a queue, which any page may.

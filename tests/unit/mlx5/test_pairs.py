@@ -146,6 +146,20 @@ def test_a_message_before_a_receive_waits_for_it(pairs: tuple[Pair, Pair]) -> No
     assert len(a.sent()) == 1
 
 
+@pytest.mark.parametrize(("place", "length"), [(0, 8), (4, 4), (0, 64)])
+def test_a_doorbell_may_have_the_rest_of_its_entry_behind_it(
+    pairs: tuple[Pair, Pair], place: int, length: int
+) -> None:
+    """UCX stores whole entries; stores that follow each other come as one."""
+    a, b = pairs
+    b.receive()
+    a.node.wqe(a.sq, a.data(b"whole"))
+    entry = a.node.host.peek(a.sq.address, 64)
+    a.node.store(SEND_DOORBELL + place, entry[place : place + length])
+    a.node.host.run()
+    assert opcodes(b.received()) == [CqeOpcode.RESPONSE_SEND]
+
+
 def test_what_is_counted_without_a_doorbell_waits_for_one(pairs: tuple[Pair, Pair]) -> None:
     """An answer is no reason to read the doorbell record: each post rings, or is stored."""
     a, b = pairs
