@@ -178,7 +178,7 @@ class KeyUpdater:
             values = values._replace(length=EVERYTHING)
         elif change.mask & KeyMask.LENGTH and values.length > sum(part.length for part in parts):
             raise AccessError(f"parts of less than {values.length:#x} bytes")
-        entries = Entries(parts=parts) if parts else None
+        entries, mapped = Entries(parts=parts) if parts else None, region.mapped
         must_be_free = bool(change.flags & UmrFlag.MUST_BE_FREE)
         self._regions.update(
             change.key, fields, values, entries, change.offset, pd=pd, must_be_free=must_be_free
@@ -188,7 +188,9 @@ class KeyUpdater:
             self._regions.own(region, 0 if owner == ANY_PAIR else owner)
         if change.mask & KeyMask.MAY_INVALIDATE:
             region.may_invalidate = bool(MKC.get(change.context, "may_invalidate"))
-        return len(parts)
+        # Those behind move when the new ones have another length than the old ones.
+        moved = 0 if region.mapped == mapped else len(region.starts) - change.offset
+        return max(len(parts), moved)
 
     def _keep(self, region: MemoryRegion, change: Change, memory: LocalMemory) -> int:
         """Keep a part of a list until the rest has come; returns how many entries are there."""

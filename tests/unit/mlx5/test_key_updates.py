@@ -11,7 +11,7 @@ from bluebridge.device.fabric.local import LocalFabric
 from bluebridge.device.layout.faults import Effect
 from bluebridge.device.layout.fields import Value
 from bluebridge.device.layout.mlx5.commands import Opcode, Status
-from bluebridge.device.layout.mlx5.contexts import MKC
+from bluebridge.device.layout.mlx5.contexts import MKC, AccessMode
 from bluebridge.device.layout.mlx5.cqe import CQE, ERROR_CQE, CqeOpcode, Syndrome
 from bluebridge.device.layout.mlx5.init_segment import SEND_DOORBELL
 from bluebridge.device.layout.mlx5.objects import CREATE_MKEY, ENTRY, LIST
@@ -240,6 +240,28 @@ def test_long_lists_take_a_share_of_the_loop(pairs: tuple[Pair, Pair]) -> None:
     for _ in range(4):
         place = updater.sq.address + updater.sq.posted % 16 * 64
         node.wqe(updater.sq, control + context + segment, SendOpcode.UMR)
+        node.host.poke(place + 12, key.to_bytes(4, "big"))
+    node.store(SEND_DOORBELL, pack(">II", 0, updater.sq.number << 8))
+    assert len(updater.sent()) == 1
+    node.host.run()
+    assert opcodes(updater.sent()) == [CqeOpcode.REQUEST] * 3
+
+
+def test_parts_that_move_others_take_a_share_of_the_loop(pairs: tuple[Pair, Pair]) -> None:
+    """Each moves all that follow, which may be a million: 64 of them were one turn."""
+    _, b = pairs
+    updater, node, count = updater_of(b.node), b.node, 0xFFF0
+    key = node.make_key(
+        (), access_mode=AccessMode.KLMS, length64=0, free=1, umr=1, translations=count
+    )
+    whole = pack(">IIQ", PAGE, node.key, 0) * count
+    change(updater, key, ENABLE, entries=whole, values={**ACCESS, "length": PAGE})
+    assert opcodes(updater.sent()) == [CqeOpcode.REQUEST]
+    control = bytes(UMR.pack(octowords=1))
+    for length in range(1, 5):
+        segment = pack(">IIQ", 16, node.key, node.memory(pack(">IIQ", length, node.key, 0)))
+        place = updater.sq.address + updater.sq.posted % 16 * 64
+        node.wqe(updater.sq, control + bytes(MKC.size) + segment, SendOpcode.UMR)
         node.host.poke(place + 12, key.to_bytes(4, "big"))
     node.store(SEND_DOORBELL, pack(">II", 0, updater.sq.number << 8))
     assert len(updater.sent()) == 1
