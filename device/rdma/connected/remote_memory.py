@@ -216,10 +216,10 @@ class RemoteMemory:
             sges = work.sges if part is None else stretch(work.sges, offset, length)
             runs = qp.memory.scatter(sges, length, work.pd)
             views = qp.bus.views(runs) if runs else ()
-        except AbsentError as error:
-            self._await_receive(error, work, total - offset, offset)
+        except AbsentError as absent:
+            self._await_receive(absent, work, total - offset, offset)
             self._receive = work
-            raise NotPresent from error
+            raise NotPresent from absent
         except (AccessError, DmaError) as error:
             raise self._failed(work, CompletionStatus.LOCAL_PROT_ERR, str(error)) from error
         if ends and request.op is Op.SEND_INV:
