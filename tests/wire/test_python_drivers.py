@@ -40,8 +40,8 @@ MAKES: list[Any] = [
 ]
 """Ways to make an object of a card, with the command that makes it."""
 REFUSED = {"connectx3": "EXCEED_LIM", "connectx5": "LIM_ERR"}
-TIMES = 40
-"""More often than there are vectors, or numbers of event queues."""
+TIMES = 20
+"""More often than there are vectors."""
 
 
 @pytest.fixture(scope="module")
