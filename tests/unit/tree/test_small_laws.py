@@ -129,14 +129,29 @@ def cards_words(module: Module) -> Iterator[int]:
                 yield token.start[0] + text.count("\n", 0, found.start())
 
 
+def one_name_of_two_types(module: Module) -> Iterator[int]:
+    """Yield lines of engines' `try` with handlers of two exceptions by one name.
+
+    Native code holds a name to the type that it had first.
+    """
+    for node in ast.walk(module.tree) if module.path.startswith(ENGINES) else ():
+        if isinstance(node, ast.Try):
+            named = [each for each in node.handlers if each.name]
+            types = {(each.name, ast.unparse(each.type)) for each in named if each.type}
+            if len(types) > len({each.name for each in named}):
+                yield node.lineno
+
+
 LAWS: dict[str, Callable[[Module], Iterator[int]]] = {
     "a constant stands before classes and functions": late_constants,
     "engines have no word of a card": cards_words,
     "parentheses stand where a sum meets bits": bare_mixtures,
+    "exceptions of two types have two names": one_name_of_two_types,
 }
 BROKEN = [
     (late_constants, "class A: ...\nB = 1\nC = A()\nD = C"),
     (cards_words, "a = 1  # `mlx4/mcg.c`\nb = mpt_of\nc = mptable  # Linux's `QPC`"),
+    (one_name_of_two_types, "a = 1\ntry: b\nexcept A as e: c\nexcept B as e: d"),
     (bare_mixtures, "a = (b + c) & (d - (e | f))\na = b - (c) & d\na = (b) & (c - d)"),
 ]
 """Texts that break a law in their second line and nowhere else."""
