@@ -373,7 +373,7 @@ class MemoryRegions:
             if region.lent is lent:  # else it became free
                 lent[at : at + count] = new
             return
-        pages = self._pages(region, *bounds, entries, at)
+        pages = self._pages(region, bounds[0], bounds[1], entries, at)
         self._set(region, mask, values)
         self._pieces -= region.pieces
         region.set_pages(pages, entries.page_shift, lent=entries.lent or NOWHERE in pages)
