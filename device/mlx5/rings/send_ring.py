@@ -97,7 +97,14 @@ class SendRing(StoredRing):
     def push(self, entry: bytes) -> None:
         self._given = entry
         self.run()
-        if self._given is not None:  # it has to wait, and is read from the ring when its time comes
+        self._keep()
+
+    def _keep(self) -> None:
+        """Read an entry that has to wait from the ring when its time comes.
+
+        A function of its own, since the compiler holds what was pushed to be there still.
+        """
+        if self._given is not None:
             self._given, self._rung = None, True
 
     def stores_follow(self, most: int) -> bool:
