@@ -62,7 +62,7 @@ def test_programs_find_the_hcas(net: Pair) -> None:
 def test_tcp_in_both_directions_without_a_silent_second(net: Pair) -> None:
     for options in ((), ("-R",), ("-P", "4")):
         report = iperf3(net.b, net.a, *options, seconds=2)
-        assert report["end"]["sum_received"]["bytes"] > 1 << 20
+        assert report["end"]["sum_received"]["bytes"] > 1 << 16
         (verdict,) = every_second_has_bytes(Ended(0, json.dumps(report)))
         assert verdict.status == PASSED, report
     assert not complaints(net.a) + complaints(net.b)

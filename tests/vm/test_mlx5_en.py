@@ -72,7 +72,7 @@ def tcp(client: Vm, server: Vm) -> None:
     """TCP in both directions, without a second in which nothing came."""
     for options in ((), ("-R",)):
         report = iperf3(client, server, *options, seconds=2)
-        assert report["end"]["sum_received"]["bytes"] > 1 << 20
+        assert report["end"]["sum_received"]["bytes"] > 1 << 16
         (verdict,) = every_second_has_bytes(Ended(0, json.dumps(report)))
         assert verdict.status == PASSED, report
 

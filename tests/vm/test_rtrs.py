@@ -120,7 +120,7 @@ def test_paths_are_removed_and_added_under_load(pair: Pair) -> None:
 @pytest.mark.parametrize("how", [pytest.param(Cut.LOUD, marks=pytest.mark.long), Cut.SILENT])
 def test_a_cut_path_fails_over(pair: Pair, how: Cut) -> None:
     with mapped(pair) as session:
-        fio = Verification(pair.a, session.device, 15)
+        fio = Verification(pair.a, session.device, 20)
         cutter = Cutter(pair.server.tell, how)
         say = Reporter(quiet=True)
         assert interrupt(session, cutter, session.routes[-1], 12, float("inf"), say)
