@@ -125,11 +125,11 @@ class UserContexts:
             raise Refused(Status.BAD_PARAM, f"{name_of(opcode)} for memory that no key names")
         place = _WITHIN.get(opcode) or OBJECTS.get(opcode)
         if place is not None and not place.made:
-            self._check_owner(uid, _key(place, data))
+            self._check_owner(uid, [_key(place, data)])
         for kind, number in referred(data):
-            self._check_owner(uid, *((word, number) for word in _WORDS[kind]))
+            self._check_owner(uid, [(word, number) for word in _WORDS[kind]])
 
-    def _check_owner(self, uid: int, *keys: tuple[str, int]) -> None:
+    def _check_owner(self, uid: int, keys: list[tuple[str, int]]) -> None:
         """Raise `Refused` (BAD_RES) unless a context has the object with one of these names."""
         if not any(self._owners.get(key, PRIVILEGED) in (uid, SHARED) for key in keys):
             word, number = keys[0]
