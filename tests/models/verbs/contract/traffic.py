@@ -264,7 +264,7 @@ class Memory(OnDevices):
         region = pd.alloc_fast_reg_mr(1)
         request = registration(region, b.address, region.rkey)
         if what == "too many pages":
-            request.length = 2 * 4096
+            request.length = 3 * 4096  # a list's block holds two entries on a ConnectX-5
         if what == "ordinary":
             request = SendWr(1, WrOpcode.LOCAL_INV, invalidate_rkey=b.mr.rkey)
         b.qp.post_send([request, request] if what == "twice" else request)
