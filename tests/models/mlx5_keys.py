@@ -80,7 +80,7 @@ def register(pair: Pair, key: int, pages: list[int], *, apart: bool = False) -> 
 
 
 def updater_of(node: RoceNode) -> Pair:
-    """A queue pair of UMR."""
-    pair = node.make_pair(Service.UMR, fast_register=1, log_sq_size=4)
-    pair.start(0)
+    """A queue pair of UMR, as Linux makes it: RST2INIT_QP brings its domain (ib/umr.c)."""
+    pair = node.make_pair(Service.UMR, pd=0, fast_register=1, log_sq_size=4)
+    pair.start(0, pd=node.pd)
     return pair

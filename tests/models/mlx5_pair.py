@@ -171,9 +171,9 @@ class Pair:
         sends: dict[str, Value] = {"next_send_psn": 100, **CONNECTION, **values}
         assert self.change(Opcode.RTR2RTS_QP, **sends) is Status.OK
 
-    def start(self, qkey: int) -> None:
+    def start(self, qkey: int, **values: Value) -> None:
         """Go from RST to RTS without a peer."""
-        self.init(qkey=qkey)
+        self.init(qkey=qkey, **values)
         assert self.change(Opcode.INIT2RTR_QP, mtu=5, log_message=12) is Status.OK
         assert self.change(Opcode.RTR2RTS_QP) is Status.OK
 
