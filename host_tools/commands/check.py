@@ -43,7 +43,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="",
         metavar="WHAT",
         help="rxe: what Linux's Soft-RoCE does by design; loss: a capture that lacks lost packets; "
-        "buffers: programs that write into a buffer which is still being sent; several with commas",
+        "buffers: programs that write into a buffer which is still being sent; "
+        "odp: RNR NAKs while pages of memory on demand are absent; several with commas",
     )
     parser.add_argument(
         "--cnp-interval",

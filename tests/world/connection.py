@@ -550,9 +550,9 @@ class Expected:
                 self.arrived.append((op, b"", request.immediate))
 
 
-def run(seed: int) -> Link:
+def run(seed: int, weather: Weather | None = None) -> Link:
     """The same by packets."""
-    link = Link(seed)
+    link = Link(seed, weather)
     rage(link, seed)
     return link
 

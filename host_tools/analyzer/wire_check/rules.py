@@ -64,6 +64,7 @@ TOLERATED: Final = {
     },
     "loss": dict.fromkeys((Rule.SKIP, Rule.READ_ORDER, Rule.ACK_UNSENT, Rule.READ_UNASKED), _LOST),
     "buffers": {Rule.REWRITTEN: "a program wrote into the buffer of a request under way"},
+    "odp": {Rule.RNR_NO_RECEIVE: "pages that the request needs were absent"},
 }
 """The rules that each word of `--tolerate` lets a packet break, and why it does.
 

@@ -33,13 +33,14 @@ from bluebridge.host_tools.analyzer.wire_check.causes import Cause, Causes
 from bluebridge.host_tools.analyzer.wire_check.checker import Checker
 from bluebridge.host_tools.analyzer.wire_check.rules import TOLERATED, Rule, Seen, tolerance
 from bluebridge.host_tools.cli import main
-from tests.world.connection import CALM, MTU, READABLE, Link, lost_once, request_of, run
+from tests.world.connection import CALM, MTU, READABLE, Link, Weather, lost_once, request_of, run
 
 TIMEOUT = round(ack_timeout_us(Limits().timeout) * 1000)
 ANSWERED = (Cause.NAK, Cause.RNR, Cause.IMPLIED)
 """Causes that are answers."""
 BTH = 42
 """Where the BTH of a frame begins: behind Ethernet, IPv4 and UDP."""
+PRESENT = Weather(absent=0)
 STEP = 1000
 """Nanoseconds from a packet to the next."""
 
@@ -91,7 +92,7 @@ def test_own_traffic_in_any_weather_breaks_no_rule() -> None:
     """Whoever knows the time-out of the senders is told which retransmissions it caused."""
     timed, named = Counter[Cause](), Counter[bool]()
     for seed in range(60):
-        link = run(seed)
+        link = run(seed, PRESENT)
         packets = seen(link.frames, link.times)
         broken, checker = checked(packets)
         assert (broken, checker.unpaired) == ([], 0), f"seed {seed}"
@@ -109,7 +110,7 @@ def test_own_traffic_in_any_weather_breaks_no_rule() -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_a_capture_may_begin_anywhere(seed: int) -> None:
     """Whatever was before: messages, READs, retransmissions, NAKs."""
-    link = run(seed)
+    link = run(seed, PRESENT)
     packets = seen(link.frames, link.times)
     for start in range(len(packets)):
         broken, _ = checked(packets[start:])
@@ -307,6 +308,12 @@ def test_a_nak_behind_an_rnr_nak_and_a_hasty_report() -> None:
     assert checked(packets, 2 * STEP)[0] == [Rule.CNP_EARLY]
 
 
+def test_memory_on_demand_answers_any_request_by_rnr_nak() -> None:
+    """All else holds, where pages of what is read and written are absent, too."""
+    broken = [rule for seed in range(20) for rule in checked(seen(run(seed).frames))[0]]
+    assert {tolerance(rule, ("odp",), migrated=True) for rule in broken} == {"odp"}
+
+
 def test_deviations_of_soft_roce_are_tolerated_in_its_own_packets() -> None:
     """An adapter sets MigReq, Soft-RoCE does not."""
     for rule in TOLERATED["rxe"]:
@@ -381,7 +388,7 @@ def capture(path: Path, frames: Sequence[bytes], most: int = 65535) -> Path:
 
 
 def test_the_command_names_packets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    frames = run(1).frames
+    frames = run(1, PRESENT).frames
     good = capture(tmp_path / "good.pcap", frames)
     assert main(["check", "wire", str(good)]) == 0
     assert (
@@ -445,7 +452,7 @@ def packet_block(frame: bytes, options: bytes = b"") -> bytes:
 def test_cut_frames_are_read_and_counted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    frames = run(1).frames
+    frames = run(1, PRESENT).frames
     assert main(["check", "wire", str(capture(tmp_path / "cut.pcap", frames, 96))]) == 0
     long = sum(len(frame) > 96 for frame in frames)
     assert f"of {long} packets the end is missing" in capsys.readouterr().out
@@ -468,7 +475,7 @@ def test_what_is_tolerated_is_counted(tmp_path: Path, capsys: pytest.CaptureFixt
         (b"", [], "holds no RoCE packet"),
         (b"\xd4\xc3\xb2\xa1short", [], "the capture is damaged"),
         (b"no capture at all", [], "damaged"),
-        (b"", ["--tolerate", "mlx9"], "there is no 'mlx9'; choose from rxe, loss, buffers"),
+        (b"", ["--tolerate", "mlx9"], "there is no 'mlx9'; choose from rxe, loss, buffers, odp"),
     ],
 )
 def test_bad_input_gets_one_line(
