@@ -115,12 +115,14 @@ class Mlx5Node:
         if len(data) < rule.least:
             raise Refused(Status.BAD_INP_LEN)
         self.adapter.users.admit(data)
+        self.adapter.uses.check(data)
         answer = rule.handler(self.adapter, data)
         self.portions = 1
         if not isinstance(answer, bytes):
             steps = list(answer)
             self.portions, answer = len(steps), steps[-1]
         self.adapter.users.note(data, answer)
+        self.adapter.uses.note(data, answer)
         return answer
 
     def make(self, opcode: Opcode, data: bytes = b"") -> int:

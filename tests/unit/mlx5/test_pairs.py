@@ -358,6 +358,8 @@ def test_a_shared_queue_gives_receives_and_tells_its_limit(
     assert (event[1], QUEUE_EQE.get(event, "number")) == (EventType.SRQ_LIMIT, pool.number)
     sender.post(SendOpcode.SEND, sender.data(b"one more"))
     assert not b.events()  # a limit is told once
+    assert b.status(Opcode.DESTROY_RMP, number=pool.number) is Status.BAD_RES_STATE
+    b.command(Opcode.DESTROY_QP, number=receiver.number)
     assert b.status(Opcode.DESTROY_RMP, number=pool.number) is Status.OK
     assert b.status(Opcode.QUERY_RMP, number=pool.number) is Status.BAD_RES
 
@@ -391,9 +393,10 @@ def test_nothing_completes_for_a_queue_of_xrc_that_is_gone(
     """A completion of an index that nobody has is an error of ibv_poll_cq (libmlx5 cq.c)."""
     a, b = nodes
     xrcd, cq = b.make(Opcode.ALLOC_XRCD), b.make_cq()
-    srq = b.make_xrc_srq(xrcd, cq)
+    srq, drivers = (b.make_xrc_srq(xrcd, cq) for _ in range(2))
+    named = {"srqn": drivers.number, "no_sq": 1, "xrcd": xrcd}
     sender = a.make_pair(Service.XRC, rq_type=Receives.NONE)
-    target = b.make_pair(Service.XRC, rq_type=Receives.SHARED, srqn=srq.number, no_sq=1, xrcd=xrcd)
+    target = b.make_pair(Service.XRC, rq_type=Receives.SHARED, **named)
     sender.connect(target)
     target.connect(sender)
     length = WHOLE_BYTES + 4096  # it moves in two parts

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bluebridge.device.fabric.local import LocalFabric
+from bluebridge.device.layout.fields import Value
 from bluebridge.device.layout.mlx5.commands import Opcode, Status
 from bluebridge.device.layout.mlx5.contexts import CQC, MKC, AccessMode
 from bluebridge.device.layout.mlx5.cqe import CqeOpcode
@@ -19,11 +20,12 @@ from bluebridge.device.layout.mlx5.objects import (
 from bluebridge.device.layout.mlx5.queue_pairs import QPC, Receives, Service
 from bluebridge.device.layout.mlx5.steering import FLOW_TABLE, QUERY_FLOW_COUNTER
 from bluebridge.device.layout.mlx5.user_contexts import CREATE_UCTX, RING_UMEM, SHARED, UserRight
-from bluebridge.device.layout.mlx5.wqe import SendOpcode
+from bluebridge.device.layout.mlx5.wqe import KeyMask, SendOpcode
 from bluebridge.device.mlx5.rings.user_memory import MAX_PAGES
 from bluebridge.device.mlx5.settings.refused import Refused
+from tests.models.mlx5_keys import ACCESS, ENABLE, FREE, START, change, empty_key, updater_of
 from tests.models.mlx5_node import Mlx5Node
-from tests.models.mlx5_pair import Pair, opcodes
+from tests.models.mlx5_pair import Pair, RoceNode, opcodes
 from tests.models.mlx5_pairs import Pair as Frames
 from tests.models.mlx5_user import PAGE, UserNode, make_context, make_memory, memory_input
 
@@ -140,6 +142,61 @@ def test_programs_have_no_key_to_all_of_memory(node: Mlx5Node) -> None:
     assert node.status(Opcode.CREATE_MKEY, bytes(data)) is Status.OK
     node.uid = make_context(node)
     assert node.status(Opcode.CREATE_MKEY, bytes(data)) is Status.BAD_PARAM
+
+
+def test_what_linux_makes_for_a_program_goes_as_it_ends_it() -> None:
+    """Linux `ib/qp.c: _create_user_qp, create_xrc_tgt_qp`, `ib/srq.c`, `ib/mr.c`.
+
+    Pages of rings are listed, XRC and keys have no context, default objects are the driver's own.
+    """
+    fabric = LocalFabric()
+    node, peer = RoceNode(1, fabric), RoceNode(2, fabric)
+    updater, drivers_cq, drivers_pd = updater_of(node), node.make_cq(), node.pd
+    xrcd = node.make(Opcode.ALLOC_XRCD)
+    drivers_srq = node.make_xrc_srq(xrcd, drivers_cq)
+    shared: dict[str, Value] = {"rq_type": Receives.SHARED, "cqn_recv": drivers_cq.number}
+
+    uid = node.uid = make_context(node)
+    domain = node.make(Opcode.ALLOC_TRANSPORT_DOMAIN)
+    node.pd = node.make(Opcode.ALLOC_PD)
+    pair, pool = Pair(node, Service.RC), node.make_pool()
+    other = Pair(node, rq_type=Receives.SHARED, srqn=pool.number)
+    node.uid = 0
+    key = empty_key(node)
+    page, values = node.memory(TEXT), {**ACCESS, "pd": node.pd, "start": START, "length": PAGE}
+    change(updater, key, ENABLE | KeyMask.PD, [page & -PAGE], apart=True, values=values)
+    srq = node.make_xrc_srq(xrcd, pair.rcq)
+    sender = Pair(
+        node, Service.XRC, **shared, srqn=drivers_srq.number, cqn_send=pair.scq.number
+    )  # fmt: skip
+    target = Pair(
+        node, Service.XRC, **shared, srqn=drivers_srq.number, pd=drivers_pd, xrcd=xrcd, no_sq=1
+    )  # fmt: skip
+    node.uid = uid
+
+    far = peer.make_pair()
+    far.connect(pair)
+    pair.connect(far)
+    buffer = far.receive(1024)
+    pair.post(SendOpcode.SEND, pair.data(TEXT, key)[:8] + (START + page % PAGE).to_bytes(8, "big"))
+    assert opcodes(pair.sent()) == [CqeOpcode.REQUEST]
+    assert peer.host.peek(buffer, len(TEXT)) == TEXT
+
+    def end(opcode: Opcode, *numbers: int, context: int = uid) -> None:
+        node.uid = context
+        for number in numbers:
+            assert node.status(opcode, number=number) is Status.OK, opcode
+
+    end(Opcode.DESTROY_QP, sender.number, target.number, context=0)
+    end(Opcode.DESTROY_XRC_SRQ, srq.number, context=0)
+    change(updater, key, KeyMask.PD | KeyMask.KEY | KeyMask.FREE, values={**FREE, "pd": drivers_pd})
+    assert opcodes(updater.sent()) == [CqeOpcode.REQUEST] * 2
+    end(Opcode.DESTROY_QP, pair.number, other.number)
+    end(Opcode.DESTROY_RMP, pool.number)
+    end(Opcode.DESTROY_CQ, *(each.number for each in (pair.scq, pair.rcq, other.scq, other.rcq)))
+    end(Opcode.DEALLOC_PD, node.pd)
+    end(Opcode.DEALLOC_TRANSPORT_DOMAIN, domain)
+    end(Opcode.DESTROY_UCTX, uid, context=0)
 
 
 def test_a_flow_counter_is_read_by_its_own_context(node: Mlx5Node) -> None:
