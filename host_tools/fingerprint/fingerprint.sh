@@ -76,10 +76,10 @@ verbose() {  # the driver writes commands (mlx5), or what the card told it (mlx4
     put "func dump_buf $1p" /sys/kernel/debug/dynamic_debug/control
     put "$2" "/sys/module/$driver/parameters/$([ "$driver" = mlx4_core ] && echo debug_level || echo debug_mask)"
 }
-after() { verbose - 0; put 1 /sys/bus/auxiliary/drivers_autoprobe; }
+after() { verbose - 0; put 1 /sys/bus/auxiliary/drivers_autoprobe; [ -e "$card/driver" ] || put "$pci" "/sys/bus/pci/drivers/$driver/bind"; }
 [ -e /sys/kernel/debug/dynamic_debug ] || mount -t debugfs none /sys/kernel/debug
+trap 'after; kill $reader 2> /dev/null' EXIT && trap exit HUP INT TERM  # the card gets its driver back
 cd "$card" && echo "$pci" > driver/unbind || fail "no driver lets the card go"
-trap after EXIT && trap exit INT TERM
 put 0 /sys/bus/auxiliary/drivers_autoprobe && verbose + 1  # the drivers above would ask much more
 log=$(mktemp) && echo "fingerprint $$ begins" > /dev/kmsg && { cat /dev/kmsg > "$log" & } && reader=$!
 echo "$pci" > "/sys/bus/pci/drivers/$driver/bind"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import signal
 import subprocess
 from pathlib import Path
 
@@ -166,3 +168,33 @@ def test_the_script_for_owners_is_short_and_says_that_there_is_no_such_card() ->
     done = subprocess.run(["sh", SCRIPT, "9999:00:00.0"], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == "fingerprint.sh: there is no such card at 9999:00:00.0\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT, signal.SIGTERM])
+def test_a_script_that_is_interrupted_gives_the_card_back(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    """It waits in two places where this test has a pipe in sysfs: it lets the card go between."""
+    card, driver = (
+        tmp_path / "sys/bus/pci" / each for each in ("devices/0000:01:00.0", "drivers/mlx5_core")
+    )
+    for folder in (card, driver, tmp_path / "sys/bus/auxiliary", tmp_path / "sys/kernel/debug"):
+        folder.mkdir(parents=True)
+    (tmp_path / "sys/kernel/debug/dynamic_debug").mkdir()
+    (card / "config").write_bytes(bytes(256))
+    (card / "driver").symlink_to(driver)
+    (driver / "bind").touch()
+    unbind, probes = driver / "unbind", tmp_path / "sys/bus/auxiliary/drivers_autoprobe"
+    for pipe in (unbind, probes):
+        os.mkfifo(pipe)
+    script = tmp_path / SCRIPT.name
+    script.write_text(SCRIPT.read_text().replace("/sys/", f"{tmp_path}/sys/"))
+    words: list[str | Path] = ["sh", script, "--reload", card.name]
+    with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as running:
+        assert unbind.read_text() == f"{card.name}\n"
+        (card / "driver").unlink()
+        running.send_signal(number)
+        taken = os.open(probes, os.O_RDONLY | os.O_NONBLOCK)
+        running.wait(60)
+        os.close(taken)
+    assert (driver / "bind").read_text() == f"{card.name}\n"
