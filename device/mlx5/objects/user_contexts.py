@@ -18,7 +18,7 @@ from bluebridge.device.layout.mlx5.steering import FLOW_TABLE
 from bluebridge.device.layout.mlx5.user_contexts import PRIVILEGED, SHARED, UserRight
 from bluebridge.device.mlx5.numbers import Numbers
 from bluebridge.device.mlx5.objects.keys import access_mode
-from bluebridge.device.mlx5.objects.uses import CQ, PD, SRQ, referred
+from bluebridge.device.mlx5.objects.uses import CQ, PD, SRQ, XRCD, referred
 from bluebridge.device.mlx5.rings.user_memory import Part, UserMemory
 from bluebridge.device.mlx5.settings.capabilities import CONTEXT_RIGHTS, LOG_MAX_CONTEXTS
 from bluebridge.device.mlx5.settings.refused import Refused
@@ -43,7 +43,7 @@ _WITHIN: Final[dict[int, Place]] = {
     Opcode.ATTACH_TO_MCG: _MEMBER, Opcode.DETACH_FROM_MCG: _MEMBER,
 }  # fmt: skip
 """The object that has what a command makes, changes or ends, so that its owner counts."""
-_WORDS: Final = {CQ: ("cqn",), PD: ("pd",), SRQ: ("rmpn", "srqn")}
+_WORDS: Final = {CQ: ("cqn",), PD: ("pd",), SRQ: ("rmpn", "srqn"), XRCD: ("xrcd",)}
 """The words for an object that others refer to, by its kind."""
 _ENDS: Final = ("DESTROY_", "DEALLOC_")
 

@@ -13,13 +13,13 @@ from typing import Final
 from bluebridge.device.layout.mlx5.commands import INPUT, Opcode, Status
 from bluebridge.device.layout.mlx5.contexts import RQC, SQC, WQ, WQ_OFFSET
 from bluebridge.device.layout.mlx5.objects import CONTEXT, ENTRY
-from bluebridge.device.layout.mlx5.queue_pairs import QP_CONTEXT, QPC, XRC_SRQC, Receives
+from bluebridge.device.layout.mlx5.queue_pairs import QP_CONTEXT, QPC, XRC_SRQC, Receives, Service
 from bluebridge.device.mlx5.settings.refused import Refused
 from bluebridge.device.rdma.memory.regions import MemoryRegions
 
 Object = tuple[str, int]
 """The kind of an object and its number."""
-CQ, SRQ, PD, QUEUE = "CQ", "SRQ", "PD", "queue"
+CQ, SRQ, PD, XRCD, QUEUE = "CQ", "SRQ", "PD", "XRC domain", "queue"
 _KINDS: Final[dict[int, str]] = {
     **dict.fromkeys((Opcode.CREATE_QP, Opcode.CREATE_SQ, Opcode.CREATE_RQ), QUEUE),
     **dict.fromkeys((Opcode.DESTROY_QP, Opcode.DESTROY_SQ, Opcode.DESTROY_RQ), QUEUE),
@@ -42,6 +42,8 @@ def _of_pair(data: bytes) -> list[Object]:
         found.append((CQ, get("cqn_recv")))
     if kind == Receives.SHARED:
         found.append((SRQ, get("srqn")))
+    if get("service") == Service.XRC and get("xrcd"):
+        found.append((XRCD, get("xrcd")))
     return found
 
 

@@ -114,6 +114,22 @@ def test_nothing_is_made_of_objects_of_others(users: tuple[UserNode, UserNode], 
         Pair(node, **{"rq_type": Receives.SHARED, "srqn": own_pool, field: others[field]})
 
 
+def test_no_program_sends_into_the_xrc_domain_of_another(users: tuple[UserNode, UserNode]) -> None:
+    """Its queue pair could fill receives of the others' SRQs; `mlx5_ib` makes those of XRC."""
+    node = users[0]
+    own, xrcd = node.uid, node.make(Opcode.ALLOC_XRCD)
+    target = {"rq_type": Receives.NONE, "no_sq": 1, "xrcd": xrcd}
+    assert Pair(node, Service.XRC, **target).number
+    assert Pair(node, Service.XRC, rq_type=Receives.NONE).number, "one that sends names none"
+    node.uid = 0
+    assert Pair(node, Service.XRC, **target).number
+    drivers = node.make(Opcode.ALLOC_XRCD)
+    node.uid = own
+    with pytest.raises(Refused, match="of another user context"):
+        Pair(node, Service.XRC, **{**target, "xrcd": drivers})
+    assert Pair(node, rq_type=Receives.NONE, xrcd=drivers).number, "Linux names one for RC, too"
+
+
 def test_a_queue_pair_keeps_the_domain_that_it_was_made_in(
     users: tuple[UserNode, UserNode],
 ) -> None:
