@@ -54,6 +54,8 @@ ROLES: Final = {
 }
 """The roles of queue pairs by their service; others are not offered."""
 _UMR: Final = bytes((SendOpcode.UMR,))
+NO_DOMAIN: Final = -1
+"""The XRC domain of a queue pair that names none; that of SRQs which are not of XRC is 0."""
 STATES: Final = {state: QpState[state.name] for state in PairState}
 
 
@@ -98,7 +100,7 @@ class CardPair(QueuePair):
         self.max_message = 1 << (get(context, "log_message") or DEFAULT_LOG_MESSAGE)
         self.qkey = get(context, "qkey")
         self.pkey_index = get(context, "pri_pkey_index")
-        self.xrcd = get(context, "xrcd")
+        self.xrcd = get(context, "xrcd") or NO_DOMAIN
         shared = get(context, "rq_type") == Receives.SHARED and self.role is not Role.XRC
         self.srqn = get(context, "srqn") if shared else None
         self.fast_register = bool(get(context, "fast_register"))

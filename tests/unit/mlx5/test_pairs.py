@@ -387,6 +387,21 @@ def test_xrc_requests_name_the_shared_queue_of_the_peer(nodes: tuple[RoceNode, R
     assert ERROR_CQE.get(failed, "srqn") == kernels.number
 
 
+def test_a_pair_of_xrc_in_no_domain_reaches_no_shared_queue(
+    nodes: tuple[RoceNode, RoceNode],
+) -> None:
+    """Queues that are not of XRC are in no domain either."""
+    b = nodes[1]
+    pool = b.make_pool()
+    sender, target = (node.make_pair(Service.XRC, rq_type=Receives.NONE) for node in nodes)
+    sender.connect(target)
+    target.connect(sender)
+    buffer = pool.post()
+    sender.post(SendOpcode.SEND, pack(">I12x", pool.number) + sender.data(b"xrc"))
+    assert ERROR_CQE.get(sender.sent()[0], "syndrome") == Syndrome.REMOTE_INVAL_REQ_ERR
+    assert not any(b.host.peek(buffer, 3))
+
+
 def test_nothing_completes_for_a_queue_of_xrc_that_is_gone(
     nodes: tuple[RoceNode, RoceNode],
 ) -> None:
