@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from bluebridge.device.layout.mlx5.commands import INPUT, Opcode, Status
-from bluebridge.device.layout.mlx5.contexts import RQC, SQC, WQ, WQ_OFFSET
+from bluebridge.device.layout.mlx5.contexts import MKC, RQC, SQC, WQ, WQ_OFFSET
 from bluebridge.device.layout.mlx5.objects import CONTEXT, ENTRY
 from bluebridge.device.layout.mlx5.queue_pairs import QP_CONTEXT, QPC, XRC_SRQC, Receives, Service
 from bluebridge.device.mlx5.settings.refused import Refused
@@ -56,6 +56,8 @@ _USES: Final[dict[int, Callable[[bytes], list[Object]]]] = {
     Opcode.CREATE_SQ: lambda data: [*_of_pool(data), (CQ, SQC.get(data, "cqn", CONTEXT))],
     Opcode.CREATE_RQ: lambda data: [*_of_pool(data), (CQ, RQC.get(data, "cqn", CONTEXT))],
     Opcode.CREATE_RMP: _of_pool,
+    # Which keys a domain has now says `MemoryRegions`: work requests move them.
+    Opcode.CREATE_MKEY: lambda data: [(PD, MKC.get(data, "pd", ENTRY))],
     Opcode.CREATE_XRC_SRQ: lambda data: [
         (PD, XRC_SRQC.get(data, "pd", ENTRY)),
         (CQ, XRC_SRQC.get(data, "cqn", ENTRY)),

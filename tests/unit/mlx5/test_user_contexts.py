@@ -215,6 +215,22 @@ def test_what_linux_makes_for_a_program_goes_as_it_ends_it() -> None:
     end(Opcode.DESTROY_UCTX, uid, context=0)
 
 
+def test_no_program_keeps_the_domain_of_another_by_a_key_in_it(
+    users: tuple[UserNode, UserNode],
+) -> None:
+    node = users[0]
+    own, uid, memory = node.pd, node.uid, make_memory(node, [page_of(node)])
+    node.uid = make_context(node)
+    others = node.pd = node.make(Opcode.ALLOC_PD)
+    node.uid = uid
+    assert node.status(Opcode.CREATE_MKEY, key_input(node, memory, 1)) is Status.BAD_RES
+    node.uid = 0
+    assert node.status(Opcode.DEALLOC_PD, number=others) is Status.OK
+    node.uid, node.pd = uid, own
+    assert node.status(Opcode.CREATE_MKEY, key_input(node, memory, 1)) is Status.OK
+    assert node.status(Opcode.DEALLOC_PD, number=own) is Status.BAD_RES_STATE
+
+
 def test_a_flow_counter_is_read_by_its_own_context(node: Mlx5Node) -> None:
     node.uid = make_context(node)
     data = bytes(QUERY_FLOW_COUNTER.pack(counter=node.make(Opcode.ALLOC_FLOW_COUNTER)))
