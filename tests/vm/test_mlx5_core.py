@@ -86,7 +86,10 @@ def test_every_record_of_a_bring_up_has_a_name(pair: Pair, buslog: BusLog) -> No
     found = [each for each in activities(reader, Filter(since=begin)) if each.device == "a"]
     carried = [each for each in found if each.kind is ActivityKind.COMMAND]
     assert len(carried) == len(commands)
-    assert all(len(each.transactions) >= 5 for each in carried)
+    # One on a key is one record, beside its doorbell and what tells that it is done.
+    others = [each for each in carried if "MKEY" not in each.title]
+    assert others != carried
+    assert all(len(each.transactions) >= 5 for each in others)
 
 
 def test_a_dead_adapter_recovers(guest_a: Vm, pair: Pair) -> None:
