@@ -49,7 +49,7 @@ krping-hosts:
 library:
 	@$(PYTHON) -m bluebridge.images path libvfio-user > /dev/null
 
-# In a quarter of an hour all that a change can break, at least once: without guests nearly
+# In ten minutes all that a change can break, at least once: without guests nearly
 # everything, with guests one test of each thing that a user does. Nothing is run again.
 PYTEST := $(BIN)/python -m pytest --dist loadfile
 test: setup
