@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -96,6 +97,9 @@ def test_the_network_device_of_two_connectx5(net: Pair) -> None:
     assert counts["rx_out_of_buffer"] == counts["tx_queue_dropped"] == 0  # by pauses
     for word in ("PASS", "Loopback Test\t 0", "Link Test\t 0"):
         assert word in a.run("ethtool -t eth0").text
+    a.run("ethtool -C eth0 adaptive-rx off rx-usecs 33 rx-frames 7")
+    assert re.search(r"rx-usecs:\s33\nrx-frames:\s7\n", a.run("ethtool -c eth0").text)
+    ping(a, address(b))
     assert "QSFP+" in a.run("ethtool -m eth0").text
     assert "100000Mb/s" in a.run("ethtool eth0").text
     for machine in (a, b):

@@ -80,9 +80,13 @@ class CompletionQueue(CompletionRing):
     def resize(self, buffer: QueueBuffer, context: bytes) -> None:
         """Move to another buffer that a context describes (MODIFY_CQ); raises as `move`."""
         self.move(buffer, CQC.get(context, "log_size"), CqeOpcode.RESIZE << 4)
-        moved = bytearray(self._context)
-        CQC.take(moved, context, "log_size", "page_offset", "log_page_size")
-        self._context = bytes(moved)
+        self._take(context, "log_size", "page_offset", "log_page_size")
+
+    def _take(self, context: bytes, *names: str) -> None:
+        """Take fields of a context over into that of the queue."""
+        own = bytearray(self._context)
+        CQC.take(own, context, *names)
+        self._context = bytes(own)
 
     def modify(self, fields: int, context: bytes) -> None:
         """Change moderation and overrun (MODIFY_CQ)."""
@@ -90,6 +94,8 @@ class CompletionQueue(CompletionRing):
             self.period = CQC.get(context, "period")
         if fields & CqField.COUNT:
             self.max_count = CQC.get(context, "max_count")
+        if fields & CqField.PERIOD_MODE:
+            self._take(context, "period_mode")
         if fields & CqField.OVERRUN:
             self.overwrites = bool(CQC.get(context, "ignore_overrun"))
 

@@ -43,7 +43,8 @@ _GENERAL: Final = {
     "eth_net_offloads": 1, "roce": 1, "atomic": 1,
     # All three are needed for a key to the whole address space (ib/odp.c: internal_fill_odp_caps).
     "pg": 1, "fixed_buffer_size": 1, "null_mkey": 1, "umr_extended_translation_offset": 1,
-    "imaicl": 1, "cq_oi": 1, "cq_resize": 1, "cq_moderation": 1, "qkv": 1, "pkv": 1,
+    "imaicl": 1, "qkv": 1, "pkv": 1,
+    "cq_oi": 1, "cq_resize": 1, "cq_moderation": 1, "cq_period_mode_modify": 1,
     # Linux' RDMA driver does not start without XRC (ib/main.c: mlx5_ib_dev_res_init).
     "xrc": 1, "ud": 1, "uc": 1, "rc": 1,
     "uar_size": 5, "log_pg_sz": 12, "driver_version": 1, "log_bf_reg_size": LOG_BLUEFLAME_REGISTER,

@@ -1,4 +1,4 @@
-"""Completion queues of a ConnectX-5 that get another ring.
+"""Completion queues of a ConnectX-5 that get another ring, or another moderation.
 
 Software goes on as rdma-core and Linux do (`mlx5_cq_resize_copy_cqes`, `copy_resize_cqes`): what it
 has not read it copies to the places one further in the new ring.
@@ -12,7 +12,7 @@ from bluebridge.device.fabric.local import LocalFabric
 from bluebridge.device.layout.mlx5.commands import Opcode, Status
 from bluebridge.device.layout.mlx5.contexts import CQC
 from bluebridge.device.layout.mlx5.cqe import CQE, CQE_SIZE, CqeOpcode
-from bluebridge.device.layout.mlx5.objects import ENTRY, LIST, MODIFY_CQ, RESIZE
+from bluebridge.device.layout.mlx5.objects import ENTRY, LIST, MODIFY_CQ, RESIZE, CqField
 from bluebridge.device.layout.mlx5.wqe import SendOpcode
 from tests.models.mlx5_node import LOG_CQ, Queue
 from tests.models.mlx5_pair import Pair, RoceNode
@@ -118,3 +118,17 @@ def test_a_ring_that_cannot_be_resized_stays(pair: Pair, fault: str, status: Sta
         assert node.status(Opcode.MODIFY_CQ, data.ljust(LIST, b"\0")) is status
     context = node.command(Opcode.QUERY_CQ, number=cq.number)
     assert CQC.get(context, "log_size", ENTRY) == LOG_CQ
+
+
+def test_moderation_is_changed_and_told(pair: Pair) -> None:
+    """Fields that are not named keep their values (`ethtool -C`)."""
+    node, cq = pair.node, pair.scq
+    fields = CqField.PERIOD | CqField.COUNT | CqField.PERIOD_MODE
+    for chosen, values in (fields, (33, 7, 1)), (CqField.COUNT, (33, 9, 1)):
+        period, count, mode = values if chosen == fields else (0, 9, 0)
+        data = MODIFY_CQ.pack(number=cq.number, fields=chosen)
+        data += CQC.pack(period=period, max_count=count, period_mode=mode)
+        assert node.status(Opcode.MODIFY_CQ, bytes(data)) is Status.OK
+        context = node.command(Opcode.QUERY_CQ, number=cq.number)
+        names = ("period", "max_count", "period_mode")
+        assert tuple(CQC.get(context, name, ENTRY) for name in names) == values
