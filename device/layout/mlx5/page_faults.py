@@ -44,7 +44,7 @@ ODP = Struct(
 
 
 class WqeFault(IntEnum):
-    """What a page fault of sub-type WQE is about (inc/device.h: MLX5_WQE_PF_TYPE_*)."""
+    """The kinds of work whose page fault has sub-type WQE (inc/device.h: MLX5_WQE_PF_TYPE_*)."""
 
     SRQ = 0
     SEND = 1

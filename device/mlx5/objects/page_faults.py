@@ -48,7 +48,7 @@ class Side(Enum):
 
 
 class Wanted(NamedTuple):
-    """What a page fault tells software: the values of `layout` that are not the event's own.
+    """The content of a page fault: the values of `layout` that are not the event's own.
 
     `queue` is what PAGE_FAULT_RESUME repeats, -1 for the token. `bytes` are wanted of `place`.
     """

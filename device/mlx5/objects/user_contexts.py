@@ -80,7 +80,7 @@ class UserContexts:
         """Numbers of the memory of users that an object is in."""
 
     def reset(self) -> None:
-        """Forget all."""
+        """Forget all user contexts, and who owns what."""
         self._numbers.reset()
         self._rights.clear()
         self._objects.clear()

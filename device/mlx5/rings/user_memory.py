@@ -21,7 +21,7 @@ ADDRESS_BYTES: Final = 8
 
 
 class Part(Enum):
-    """What of an object is in memory of a user."""
+    """A part of an object that can be in memory of a user."""
 
     RING = "ring"
     RECORD = "record"
@@ -78,7 +78,7 @@ class UserMemory:
         self.used: dict[Part, int] = {}
 
     def reset(self) -> None:
-        """Forget all."""
+        """Forget all memory of users."""
         self._numbers.reset()
         self._memories.clear()
         self._pages = 0

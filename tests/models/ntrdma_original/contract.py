@@ -198,7 +198,7 @@ class OriginalContract:
         assert bytes(ends.view) == PATTERN[::-1]
 
     def test_the_originals_mistakes_come_back_to_it(self, ends: Ends) -> None:
-        """It writes beyond our region, then it goes on aborting."""
+        """The original writes beyond our region, then it goes on aborting."""
         address, _, key = ends.here
         for _ in range(2):
             where = ends.there[0] + SIZE, ends.there[1]

@@ -60,7 +60,7 @@ def write_log(folder: Path) -> None:
 
 @pytest.fixture
 def reader(tmp_path: Path) -> LogReader:
-    """That log."""
+    """A reader of the log that `write_log` writes."""
     write_log(tmp_path)
     return LogReader(tmp_path)
 

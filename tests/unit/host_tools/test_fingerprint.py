@@ -174,7 +174,7 @@ def test_the_script_for_owners_is_short_and_says_that_there_is_no_such_card() ->
 def test_a_script_that_is_interrupted_gives_the_card_back(
     number: signal.Signals, tmp_path: Path
 ) -> None:
-    """It waits in two places where this test has a pipe in sysfs: it lets the card go between."""
+    """The script waits where this test has two pipes in sysfs, and lets the card go between."""
     card, driver = (
         tmp_path / "sys/bus/pci" / each for each in ("devices/0000:01:00.0", "drivers/mlx5_core")
     )
