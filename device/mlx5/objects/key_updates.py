@@ -173,7 +173,7 @@ class KeyUpdater:
         if values.rights & REMOTE_CHANGES:
             # Whether the owner may change memory, too, is up to the keys behind it.
             values = values._replace(rights=values.rights | Rights.LOCAL_WRITE)
-        parts = _parts_of(_bytes_of(change, memory))
+        parts = parts_of(_bytes_of(change, memory))
         if MKC.get(change.context, "length64"):  # what no part is for, nobody reaches
             values = values._replace(length=EVERYTHING)
         elif change.mask & KeyMask.LENGTH and values.length > sum(part.length for part in parts):
@@ -330,13 +330,16 @@ def _bytes_of(change: Change, memory: LocalMemory) -> bytes:
     return b"".join(memory.gather([listed], note=True, what=What.PAGE_LIST))
 
 
-def _parts_of(listed: bytes) -> list[Part]:
-    """Return the parts in a list, which fills up a block of 64 bytes with empty ones."""
+def parts_of(listed: bytes, size: int = 0) -> list[Part]:
+    """Return the parts in a list, which fills up a block of 64 bytes with empty ones.
+
+    All have `size` bytes, or if that is 0 each as many as it says.
+    """
     found = []
     for length, key, address in _KLM.iter_unpack(listed[: len(listed) & -_KLM.size]):
-        if not length:
+        if not size and not length:
             break
-        found.append(Part(key, address, length))
+        found.append(Part(key, address, size or length))
     return found
 
 

@@ -1,6 +1,7 @@
-"""Memory keys as contexts describe them: all of memory, lists of pages, keys without memory yet.
+"""Memory keys as contexts describe them: all of memory, lists of pages, of parts of other keys.
 
-Linux `core/mr.c`, `core/en_common.c: mlx5e_create_mkey`, `ib/mr.c: reg_create`.
+Linux `core/mr.c`, `core/en_common.c: mlx5e_create_mkey`, `ib/mr.c: reg_create`. Lists of parts
+come from programs, UCX among them (`ib_mlx5dv_md.c: uct_ib_mlx5_devx_reg_ksm`).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from bluebridge.device.layout.mlx5.contexts import MKC, AccessMode
 from bluebridge.device.layout.mlx5.objects import CREATE_MKEY, ENTRY, LIST
 from bluebridge.device.layout.mlx5.wqe import KLM
 from bluebridge.device.mlx5.numbers import Numbers
-from bluebridge.device.mlx5.objects.key_updates import ANY_PAIR, LOW_BYTE, KeyUpdater
+from bluebridge.device.mlx5.objects.key_updates import ANY_PAIR, LOW_BYTE, KeyUpdater, parts_of
 from bluebridge.device.mlx5.rings.user_memory import Part, UserMemory
 from bluebridge.device.mlx5.settings.capabilities import LOG_MAX_KEYS
 from bluebridge.device.mlx5.settings.refused import Refused
@@ -32,6 +33,8 @@ MOST_SHOWN: Final = 1 << 10
 """Most parts of a key that QUERY_MKEY tells."""
 PORTION: Final = 1 << 14
 """Pages of a list that are read in one turn of the loop: some three milliseconds."""
+PARTS: Final = PORTION // 4
+"""Parts of a list that are read in one turn."""
 PAGE_SHIFTS: Final = range(12, 32)
 ADDRESS_BYTES: Final = 8
 TRANSLATIONS: Final = 2
@@ -40,6 +43,7 @@ MOST_TRANSLATIONS: Final = 1 << 18
 """As many as fit into a command."""
 _List = Callable[[int, int], Sequence[int]]
 """Returns addresses of pages of a key: from which one on, and how many. Raises `Refused`."""
+_MODES: Final = frozenset(AccessMode)
 _OF_PARTS: Final = (AccessMode.KLMS, AccessMode.KSM)
 _RIGHTS: Final = {
     "atomic": Rights.REMOTE_ATOMIC,
@@ -81,11 +85,13 @@ class MemoryKeys:
         """
         context = data[ENTRY : ENTRY + MKC.size]
         mode = access_mode(context)
-        if mode not in (AccessMode.PHYSICAL, AccessMode.MTT) and not MKC.get(context, "free"):
+        if mode not in _MODES:
             raise Refused(Status.BAD_PARAM, f"keys of access mode {mode} are not offered")
         region = _region(mode, context)
         if not region.free and mode == AccessMode.MTT:
             yield from _translate(region, self._list_of(data, region.page_shift), data)
+        elif not region.free and mode in _OF_PARTS:
+            yield from _compose(region, mode, data)
         self.regions.check_room(region)
         # Not before: a command that is forgotten between two portions leaves nothing.
         index = region.index = self._numbers.take()
@@ -193,3 +199,28 @@ def _translate(region: MemoryRegion, listed: _List, data: bytes) -> Iterator[byt
             yield b""
         some = min(PORTION, count - first)
         region.add_pages(listed(first, some))
+
+
+def _compose(region: MemoryRegion, mode: int, data: bytes) -> Iterator[bytes]:
+    """Translate a key by the parts of others that its command lists; raises `Refused`.
+
+    Those of KSM have one size, by which the first begins where the key does: 2 GiB of UCX's are
+    mostly outside of the key behind it, which only an access finds out.
+    """
+    count, size = CREATE_MKEY.get(data, "translations"), 0
+    if mode == AccessMode.KSM:
+        if region.page_shift not in PAGE_SHIFTS:
+            raise Refused(Status.BAD_PARAM, f"parts of 2**{region.page_shift} bytes")
+        size = 1 << region.page_shift
+    end = LIST + KLM.size * count
+    if end > len(data):
+        raise Refused(Status.BAD_PARAM, f"part {count} of a list is not there")
+    for at in range(LIST, end, KLM.size * PARTS):
+        if at > LIST:
+            yield b""
+        listed = parts_of(data[at : min(at + KLM.size * PARTS, end)], size)
+        region.put_parts(listed, len(region.starts))
+        if len(listed) < PARTS:
+            break
+    if region.length > region.mapped:
+        raise Refused(Status.BAD_PARAM, f"{region.length:#x} bytes in {region.mapped:#x} of parts")

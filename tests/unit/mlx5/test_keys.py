@@ -11,8 +11,9 @@ from bluebridge.device.layout.fields import Value
 from bluebridge.device.layout.mlx5.commands import Opcode, Status
 from bluebridge.device.layout.mlx5.contexts import MKC, AccessMode
 from bluebridge.device.layout.mlx5.cqe import CQE, ERROR_CQE, CqeOpcode, Syndrome
-from bluebridge.device.layout.mlx5.objects import SPECIAL_CONTEXTS
+from bluebridge.device.layout.mlx5.objects import CREATE_MKEY, ENTRY, SPECIAL_CONTEXTS
 from bluebridge.device.layout.mlx5.wqe import KLM, UMR, KeyMask, SendOpcode, UmrFlag
+from bluebridge.device.mlx5.objects.keys import PARTS
 from tests.models.mlx5_pair import Pair, RoceNode, opcodes, remote
 
 ANY_PAIR = 0xFFFFFF
@@ -262,3 +263,109 @@ def test_a_registration_with_gaps_is_a_list_of_parts(nodes: tuple[RoceNode, Roce
     unbind(b, key)
     assert opcodes(b.sent()) == [CqeOpcode.REQUEST] * 2
     assert write(a, key, START, b"late") == "REMOTE_ACCESS_ERR"
+
+
+# -- lists of parts with the command: UCX's (ib_mlx5dv_md.c: uct_ib_mlx5_devx_reg_ksm) ------------
+
+GIB2 = 1 << 31
+
+
+def parts_input(
+    node: RoceNode, mode: AccessMode, parts: list[tuple[int, int, int]], **values: Value
+) -> bytes:
+    """The input of CREATE_MKEY for a key of parts: lengths, keys and addresses."""
+    what: dict[str, Value] = {
+        "access_mode": mode, "pd": node.pd, "key": 0x5A, "qpn": ANY_PAIR, "start": START,
+        "local_read": 1, "local_write": 1, "remote_read": 1, "remote_write": 1,
+        "translations": len(parts), "log_page_size": 31, **values,
+    }  # fmt: skip
+    data = CREATE_MKEY.pack(translations=len(parts))
+    data[ENTRY : ENTRY + MKC.size] = MKC.pack(what)
+    return bytes(data) + b"".join(pack(">IIQ", *part) for part in parts)
+
+
+def make_parts(
+    node: RoceNode, mode: AccessMode, parts: list[tuple[int, int, int]], **values: Value
+) -> int:
+    return node.make(Opcode.CREATE_MKEY, parts_input(node, mode, parts, **values)) << 8 | 0x5A
+
+
+def test_a_key_with_an_offset_reaches_the_key_behind_it(pairs: tuple[Pair, Pair]) -> None:
+    """UCX makes one for atomics: its parts are 2 GiB, though the key behind it has two pages."""
+    a, b = pairs
+    region, pages = make_region(b.node)
+    aligned = START // GIB2 * GIB2
+    key = make_parts(
+        b.node, AccessMode.KSM, [(0, region, aligned)], start=aligned + 8,
+        length=START - aligned + 2 * PAGE,
+    )  # fmt: skip
+    assert write(a, key, START + 8 + PAGE - 2, b"over") == "OK"
+    assert b.node.host.peek(pages[0] + PAGE - 2, 2) + b.node.host.peek(pages[1], 2) == b"over"
+    assert write(a, key, START + 7, b"before") == "REMOTE_ACCESS_ERR"
+
+
+@pytest.mark.parametrize("mode", [AccessMode.KLMS, AccessMode.KSM])
+def test_a_key_of_parts_goes_over_from_one_to_the_next(
+    pairs: tuple[Pair, Pair], mode: AccessMode
+) -> None:
+    a, b = pairs
+    keys = [make_region(b.node) for _ in range(2)]
+    size = 33 if mode is AccessMode.KLMS else 0  # those of KSM have that of the key
+    parts = [(size, key, START + 7) for key, _ in keys]
+    length = 2 * (size or PAGE)
+    key = make_parts(b.node, mode, parts, length=length, log_page_size=12)
+    assert write(a, key, START + length // 2 - 2, b"over") == "OK"
+    (first, after), (second, _) = (pages for _, pages in keys)
+    end = first + 7 + 33 if size else after + 7
+    assert b.node.host.peek(end - 2, 2) + b.node.host.peek(second + 7, 2) == b"over"
+    assert write(a, key, START + length - 2, b"out") == "REMOTE_ACCESS_ERR"
+
+
+def test_a_key_of_parts_opens_no_other_domain_and_nothing_that_is_gone(
+    nodes: tuple[RoceNode, RoceNode], pairs: tuple[Pair, Pair]
+) -> None:
+    a, b = pairs
+    foreign, _ = make_region(b.node, pd=b.node.pd + 1)
+    key = make_parts(b.node, AccessMode.KSM, [(0, foreign, START)], length=PAGE)
+    assert write(a, key, START, b"no") == "REMOTE_ACCESS_ERR"
+    a, b = nodes[0].make_pair(), nodes[1].make_pair()
+    connect(a, b)
+    region, _ = make_region(b.node)
+    key = make_parts(b.node, AccessMode.KSM, [(0, region, START)], length=PAGE)
+    assert write(a, key, START, b"yes") == "OK"
+    assert b.node.status(Opcode.DESTROY_MKEY, number=region >> 8) is Status.OK
+    assert write(a, key, START, b"late") == "REMOTE_ACCESS_ERR"
+
+
+@pytest.mark.parametrize("fault", ["longer", "short", "size", "mode"])
+def test_a_list_of_parts_that_is_not_as_it_says_is_refused(
+    nodes: tuple[RoceNode, RoceNode], fault: str
+) -> None:
+    node, _ = nodes
+    region, _ = make_region(node)
+    before = len(node.adapter.objects.keys)
+    mode, more = AccessMode.KSM, {"length": PAGE, "log_page_size": 12}
+    if fault == "longer":
+        more["length"] += 1
+    elif fault == "size":
+        more["log_page_size"] = 3
+    data = parts_input(node, mode, [(0, region, START)], **more)
+    if fault == "short":
+        data = data[:-8]
+    elif fault == "mode":
+        altered = bytearray(data)
+        MKC.set(altered, "access_mode_high", 1, ENTRY)
+        data = bytes(altered)
+    assert node.status(Opcode.CREATE_MKEY, data) is Status.BAD_PARAM
+    assert len(node.adapter.objects.keys) == before
+
+
+def test_a_long_list_of_parts_is_read_in_portions(pairs: tuple[Pair, Pair]) -> None:
+    a, b = pairs
+    region, pages = make_region(b.node)
+    count = 3 * PARTS + 1
+    parts = [(2, region, START + number % 7 * 2) for number in range(count)]
+    key = make_parts(b.node, AccessMode.KLMS, parts, length=2 * count)
+    assert write(a, key, START + 2 * count - 4, b"last") == "OK"
+    before, last = (b.node.host.peek(pages[0] + place - START, 2) for _, _, place in parts[-2:])
+    assert before + last == b"last"
