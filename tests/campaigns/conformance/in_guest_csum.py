@@ -10,7 +10,8 @@ import struct
 import sys
 
 COUNT = 20
-SOURCE, TARGET = bytes((10, 9, 0, 2)), bytes((10, 9, 0, 78))
+SOURCE, TARGET = bytes((10, 9, 0, 79)), bytes((10, 9, 0, 78))
+"""Addresses that no guest has: the network drops what another port sends from one of a guest."""
 WRONG = 0xBAD
 IP, UDP, HEADERS = 14, 34, 42
 _SECONDS = 10.0

@@ -126,11 +126,7 @@ def _dpdk() -> list[Program]:
         program("testpmd txonly to rxonly, 64 bytes, one queue", steps=testpmd.one_queue),
         program("testpmd flowgen to rxonly, four queues by RSS", steps=testpmd.spread),
         program("testpmd icmpecho answers mlx4_en", steps=testpmd.echoes),
-        program(
-            "testpmd csum mends checksums of mlx4_en's guest",
-            steps=testpmd.checksums,
-            setups=(DPDK,),
-        ),
+        program("testpmd csum mends checksums of mlx4_en's guest", steps=testpmd.checksums),
         program("testpmd rte_flow by UDP port", steps=testpmd.rules),
         program(
             "rdma-core's RSS test over aligned work queues",
