@@ -9,6 +9,7 @@ that bound it may use it (type 2B).
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from collections.abc import Callable, Sequence
 from enum import IntFlag
 from typing import Final, NamedTuple
@@ -128,12 +129,14 @@ class MemoryRegions:
         self._absent_key = absent_key
         self._pd_mask = (1 << pd_bits) - 1
         self._regions: dict[int, MemoryRegion] = {}
+        self._domains: Counter[int] = Counter()  # how many regions are in each
         self._owned: dict[int, set[int]] = {}  # windows of type 2 by the queue pair that bound them
         self._pieces = 0
 
     def reset(self) -> None:
         """Forget every MR."""
         self._regions.clear()
+        self._domains.clear()
         self._owned.clear()
         self._pieces = 0
 
@@ -153,8 +156,7 @@ class MemoryRegions:
 
     def in_domain(self, pd: int) -> bool:
         """Return whether a region or window is in protection domain `pd`."""
-        pd &= self._pd_mask
-        return any(region.pd == pd for region in self._regions.values())
+        return self._domains[pd & self._pd_mask] > 0
 
     def index_of(self, key: int) -> int:
         """Return the index that a key names."""
@@ -169,6 +171,7 @@ class MemoryRegions:
     def add(self, region: MemoryRegion) -> None:
         """Make a region or window valid; its index must not be in use."""
         self._regions[region.index] = region
+        self._domains[region.pd] += 1
         self._pieces += region.pieces
 
     def remove(self, index: int) -> MemoryRegion | None:
@@ -182,6 +185,7 @@ class MemoryRegions:
         if region.windows:
             raise Refusal(Reason.BOUND, f"{region.windows} windows")
         self._release(region)
+        self._leave_domain(region)
         del self._regions[index]
         return region
 
@@ -189,6 +193,12 @@ class MemoryRegions:
         """Raise `Refusal` (LIMIT) when `region` has more pieces than there is room for."""
         if self._pieces + region.pieces > MAX_PIECES:
             raise Refusal(Reason.LIMIT, f"MRs of more than {MAX_PIECES} pieces")
+
+    def _leave_domain(self, region: MemoryRegion) -> None:
+        """Count a region less in its protection domain."""
+        self._domains[region.pd] -= 1
+        if not self._domains[region.pd]:
+            del self._domains[region.pd]
 
     def _release(self, region: MemoryRegion) -> None:
         """Release a region's translation, or what a window is bound to."""
@@ -434,7 +444,9 @@ class MemoryRegions:
         if mask & Field.KEY:
             region.key = values.key
         if mask & Field.DOMAIN:
+            self._leave_domain(region)
             region.pd = values.pd & self._pd_mask
+            self._domains[region.pd] += 1
         if mask & Field.RIGHTS:
             region.rights = values.rights & ALL_RIGHTS
         if mask & Field.START:
