@@ -9,7 +9,6 @@ from bluebridge.device.fabric.interface import Fabric
 from bluebridge.device.layout.mlx5.init_segment import MSIX_VECTORS
 from bluebridge.device.mlx5.objects.objects import Objects
 from bluebridge.device.mlx5.objects.user_contexts import UserContexts
-from bluebridge.device.mlx5.objects.uses import Uses
 from bluebridge.device.mlx5.registers.doorbells import Doorbells
 from bluebridge.device.mlx5.rings.event_queues import EventQueues
 from bluebridge.device.mlx5.rings.faulty_entries import FaultyEntries
@@ -49,12 +48,11 @@ class Adapter:
         """The version that a driver gave itself (SET_DRIVER_VERSION)."""
         self.capabilities = Capabilities(blueflame=config.blueflame)
         self.pages = PageLists(bus)
-        self.users = UserContexts(self.pages.users)
         self.faults = ArmedFaults(bus, FaultyEntries())
         self.eqs = EventQueues(bus, self.pages, MSIX_VECTORS, self.faults)
         self.doorbells = Doorbells(bus, self.eqs, blueflame=config.blueflame)
         self.objects = Objects(bus, fabric, config, self.pages, self.eqs, self.faults)
-        self.uses = Uses(self.objects.keys.regions)
+        self.users = UserContexts(self.pages.users, self.objects.keys.regions)
         self.faults.role_of = self.role_of
         self.doorbells.arm = self.objects.cqs.doorbell
         self.doorbells.find = self.objects.ring_of
@@ -78,7 +76,6 @@ class Adapter:
         """Forget every object, as TEARDOWN_HCA does: no DMA and no interrupt from now on."""
         self.stage = min(self.stage, Stage.ENABLED)
         self.objects.reset()
-        self.uses.clear()
         self.eqs.reset()
         self.doorbells.reset()
         self.pages.reset()

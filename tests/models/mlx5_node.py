@@ -115,14 +115,12 @@ class Mlx5Node:
         if len(data) < rule.least:
             raise Refused(Status.BAD_INP_LEN)
         self.adapter.users.admit(data)
-        self.adapter.uses.check(data)
         answer = rule.handler(self.adapter, data)
         self.portions = 1
         if not isinstance(answer, bytes):
             steps = list(answer)
             self.portions, answer = len(steps), steps[-1]
         self.adapter.users.note(data, answer)
-        self.adapter.uses.note(data, answer)
         return answer
 
     def make(self, opcode: Opcode, data: bytes = b"") -> int:
@@ -224,12 +222,15 @@ class Mlx5Node:
         number = self.make(Opcode.CREATE_CQ, data.ljust(LIST, b"\0") + self.pages(address, 1))
         return Queue(number, address, record)
 
-    def make_sq(self, cq: Queue | None = None, domain: int = 0) -> Queue:
+    def make_tis(self, domain: int = 0) -> int:
+        """Make a TIS in a transport domain, the node's own without one."""
+        context = bytes(TISC.pack(transport_domain=domain or self.domain))
+        return self.make(Opcode.CREATE_TIS, bytes(CONTEXT) + context)
+
+    def make_sq(self, cq: Queue | None = None, domain: int = 0, tisn: int = 0) -> Queue:
         """Make an SQ that is ready, in a transport domain by a TIS if there is one."""
-        tisn = 0
         if domain:
-            context = bytes(TISC.pack(transport_domain=domain))
-            tisn = self.make(Opcode.CREATE_TIS, bytes(CONTEXT) + context)
+            tisn = self.make_tis(domain)
         cq = cq or self.make_cq()
         address, record = self.host.allocate(4096), self.host.allocate(64)
         work = WQ.pack(

@@ -19,7 +19,8 @@ class Pair:
         self.a, self.b = kind(1, fabric), kind(2, fabric)
         self.sq = self.a.make_sq()
         self.rq = self.b.make_rq()
-        self.b.steer(self.b.make_tir(self.rq))
+        self.tir = self.b.make_tir(self.rq)
+        self.b.steer(self.tir)
         for node in (self.a, self.b):
             node.open()
             node.events()

@@ -281,6 +281,11 @@ class Place(NamedTuple):
     offset: int
     made: bool = False
 
+    def number(self, data: bytes) -> int:
+        """Return the number in a command; that of a set of counters has 8 bits."""
+        found = int.from_bytes(data[self.offset : self.offset + 4], "big")
+        return found & (0xFF if self.word == "counter" else 0xFFFFFF)
+
 
 def _place(opcode: Opcode) -> Place | None:
     ends = (end for end in _WORDS if opcode.name.endswith(f"_{end}"))

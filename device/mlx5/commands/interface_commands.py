@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from struct import unpack
-
-from bluebridge.device.layout.mlx5.commands import Opcode, Status
+from bluebridge.device.layout.mlx5.commands import Opcode
 from bluebridge.device.layout.mlx5.contexts import RQTC, TIRC, TISC
 from bluebridge.device.layout.mlx5.objects import CONTEXT, MODIFY_QUEUE, TirField
 from bluebridge.device.mlx5.adapter import Adapter
 from bluebridge.device.mlx5.commands.command import Rule, number_of, numbered
-from bluebridge.device.mlx5.settings.refused import Refused
+from bluebridge.device.mlx5.objects.references import listed_queues
 
 
 def create_tis(adapter: Adapter, data: bytes) -> bytes:
@@ -61,23 +59,14 @@ def destroy_tir(adapter: Adapter, data: bytes) -> bytes:
     return b""
 
 
-def _queues(data: bytes) -> list[int]:
-    """Return the list of RQs in a command on an RQT."""
-    count = RQTC.get(data, "actual_size", CONTEXT)
-    listed = data[CONTEXT + RQTC.size :][: 4 * count]
-    if len(listed) < 4 * count:
-        raise Refused(Status.BAD_INP_LEN, f"{len(listed) // 4} queues of {count}")
-    return [number & 0xFFFFFF for number in unpack(f">{count}I", listed)]
-
-
 def create_rqt(adapter: Adapter, data: bytes) -> bytes:
     """Make a table of RQs, and return its number."""
-    return numbered(adapter.objects.create_queue_table(_queues(data)))
+    return numbered(adapter.objects.create_queue_table(listed_queues(data)))
 
 
 def modify_rqt(adapter: Adapter, data: bytes) -> bytes:
     """Replace the queues of a table."""
-    table, queues = adapter.objects.queue_table(number_of(data)), _queues(data)
+    table, queues = adapter.objects.queue_table(number_of(data)), listed_queues(data)
     adapter.objects.check_queues(queues)
     table.queues = queues
     return b""

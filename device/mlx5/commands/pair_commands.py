@@ -7,7 +7,7 @@ else.
 
 from __future__ import annotations
 
-from bluebridge.device.layout.mlx5.commands import INPUT, Opcode, Status
+from bluebridge.device.layout.mlx5.commands import Opcode, Status
 from bluebridge.device.layout.mlx5.page_faults import PAGE_FAULT_RESUME
 from bluebridge.device.layout.mlx5.queue_pairs import (
     QP_CONTEXT,
@@ -70,11 +70,13 @@ def modify(adapter: Adapter, data: bytes) -> bytes:
     context = data[QP_CONTEXT : QP_CONTEXT + QPC.size]
     pair = rdma.pair(qpn)
     if pair is None:
-        merged = bytearray(rdma.known(qpn).context)
-        QPC.take_if_set(merged, context, *INITIAL)
-        if not INPUT.get(data, "uid"):
+        made = rdma.known(qpn)
+        merged = bytearray(made.context)
+        if not QPC.get(merged, "pd"):
             # A driver's pair of UMR gets its domain here (ib/qp.c: create_kernel_qp sets none).
-            QPC.take_if_set(merged, context, "pd")
+            QPC.take(merged, context, "pd")
+            made.context = bytes(merged)
+        QPC.take_if_set(merged, context, *INITIAL)
         rdma.initialise(qpn, merged)
         return b""
     if target is QpState.RTR:

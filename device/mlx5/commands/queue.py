@@ -215,7 +215,6 @@ class CommandQueue:
                     output = step
                     yield
             self._adapter.users.note(execution.data, output)
-            self._adapter.uses.note(execution.data, output)
             return Outcome(output)
         except Refused as refused:
             syndrome = refused.syndrome or syndrome_of(refused.reason)
@@ -242,7 +241,6 @@ class CommandQueue:
         if len(data) < rule.least:
             raise Refused(Status.BAD_INP_LEN, f"{len(data)} bytes of input of {rule.least}")
         self._adapter.users.admit(data)
-        self._adapter.uses.check(data)
         return rule.handler(self._adapter, data)
 
     # -- entries and mailboxes ----------------------------------------------------------------
@@ -371,7 +369,7 @@ def _object(opcode: int, data: bytes, output: bytes, status: Status) -> tuple[st
     source = output if place is not None and place.made else data
     if place is None or len(source) < place.offset + 4 or (place.made and status is not Status.OK):
         return "", 0
-    return place.word, int.from_bytes(source[place.offset : place.offset + 4], "big") & 0xFFFFFF
+    return place.word, place.number(source)
 
 
 def syndrome_of(reason: str) -> int:

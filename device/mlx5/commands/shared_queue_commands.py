@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from bluebridge.device.layout.mlx5.commands import Opcode, Status
+from bluebridge.device.layout.mlx5.commands import Opcode
 from bluebridge.device.layout.mlx5.contexts import RMPC, WQ, WQ_OFFSET
 from bluebridge.device.layout.mlx5.objects import CONTEXT, ENTRY, LIST, MODIFY_QUEUE
 from bluebridge.device.layout.mlx5.queue_pairs import ARM_XRC_SRQ, RMP_LIMIT, XRC_SRQC
 from bluebridge.device.mlx5.adapter import Adapter
 from bluebridge.device.mlx5.commands.command import Rule, number_of, numbered
-from bluebridge.device.mlx5.settings.refused import Refused
 
 _PAGES = CONTEXT + WQ_OFFSET + WQ.size
 
@@ -19,12 +18,8 @@ def alloc_xrcd(adapter: Adapter, data: bytes) -> bytes:
 
 
 def dealloc_xrcd(adapter: Adapter, data: bytes) -> bytes:
-    """Free an XRC domain, unless an SRQ is in it."""
-    rdma, number = adapter.objects.rdma, number_of(data)
-    rdma.xrcds.check(number)
-    if any(srq.xrcd == number for srqn in rdma.srqs.numbers() if (srq := rdma.srqs.get(srqn))):
-        raise Refused(Status.RES_BUSY, f"an SRQ is in XRC domain {number:#x}")
-    rdma.xrcds.free(number)
+    """Free an XRC domain."""
+    adapter.objects.rdma.xrcds.free(number_of(data))
     return b""
 
 

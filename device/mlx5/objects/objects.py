@@ -29,6 +29,7 @@ from bluebridge.device.mlx5.rings.frame_queues import (
 from bluebridge.device.mlx5.rings.page_lists import PageLists
 from bluebridge.device.mlx5.rings.send_ring import SendRing
 from bluebridge.device.mlx5.rings.surroundings import Surroundings
+from bluebridge.device.mlx5.settings.capabilities import COUNTER_SETS
 from bluebridge.device.mlx5.settings.config import Config
 from bluebridge.device.mlx5.settings.refused import Refused
 from bluebridge.device.mlx5.steering.receiver import FrameSteering
@@ -46,7 +47,6 @@ PD_BITS: Final = 24
 MOST_REGISTERED_PAGES: Final = 1 << 20
 MAX_PDS: Final = 1 << 16
 MAX_DOMAINS: Final = 1 << 8
-MAX_COUNTER_SETS: Final = 255
 FIRST_QUEUE: Final = 0x1000
 MAX_QUEUES: Final = 1 << 17
 MAX_TIS: Final = 1 << 10
@@ -77,7 +77,7 @@ class Objects:
         self.registers = PortRegisters(self.port)
         self.pds = Numbers("PD", 1, MAX_PDS)
         self.domains = Numbers("transport domain", 1, MAX_DOMAINS)
-        self.counter_sets = Numbers("counter set", 1, MAX_COUNTER_SETS)
+        self.counter_sets = Numbers("counter set", 1, COUNTER_SETS)
         regions = MemoryRegions(
             reserved_lkey=RESERVED_LKEY,
             pd_bits=PD_BITS,
@@ -295,7 +295,7 @@ class Objects:
         return _known(self.queue_tables, "RQT", number)
 
     def destroy_queue_table(self, number: int) -> None:
-        """Destroy an RQT; its TIRs spread over the same queues until they go, too."""
+        """Destroy an RQT, which no TIR spreads frames over. Raises `Refused` (BAD_RES)."""
         self._table_numbers.free(number)
         del self.queue_tables[number]
 

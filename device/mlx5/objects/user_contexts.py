@@ -1,13 +1,15 @@
 """User contexts: which objects belong to which program that sends firmware commands itself (DevX).
 
-A command carries the number of the context that it is sent for, and may change or query objects of
-that context alone. Commands without one are a driver's own, and may do all.
+A command carries the number of the context that it is sent for, and may change, query or name
+objects of that context alone. Commands without one are a driver's own, and may do all. No command
+ends an object that others name.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Final
 
 from bluebridge.device.layout.mlx5.commands import INPUT, OBJECTS, Opcode, Place, Status, name_of
@@ -18,10 +20,21 @@ from bluebridge.device.layout.mlx5.steering import FLOW_TABLE
 from bluebridge.device.layout.mlx5.user_contexts import PRIVILEGED, SHARED, UserRight
 from bluebridge.device.mlx5.numbers import Numbers
 from bluebridge.device.mlx5.objects.keys import access_mode
-from bluebridge.device.mlx5.objects.uses import CQ, PD, SRQ, XRCD, referred
+from bluebridge.device.mlx5.objects.references import (
+    CQ,
+    PD,
+    RQ,
+    RQT,
+    SRQ,
+    XRCD,
+    Object,
+    object_at,
+    referred,
+)
 from bluebridge.device.mlx5.rings.user_memory import Part, UserMemory
 from bluebridge.device.mlx5.settings.capabilities import CONTEXT_RIGHTS, LOG_MAX_CONTEXTS
 from bluebridge.device.mlx5.settings.refused import Refused
+from bluebridge.device.rdma.memory.regions import MemoryRegions
 
 _CLOSED: Final = frozenset(
     {
@@ -43,9 +56,10 @@ _WITHIN: Final[dict[int, Place]] = {
     Opcode.ATTACH_TO_MCG: _MEMBER, Opcode.DETACH_FROM_MCG: _MEMBER,
 }  # fmt: skip
 """The object that has what a command makes, changes or ends, so that its owner counts."""
-_WORDS: Final = {CQ: ("cqn",), PD: ("pd",), SRQ: ("rmpn", "srqn"), XRCD: ("xrcd",)}
-"""The words for an object that others refer to, by its kind."""
 _ENDS: Final = ("DESTROY_", "DEALLOC_")
+_KEPT: Final = (CQ, PD, RQ, RQT, SRQ, XRCD)
+"""The kinds of object that are not ended while others name them."""
+_NO_MEMORY: Final[dict[Part, int]] = {}
 
 
 def _trusts_pair(data: bytes) -> bool:
@@ -66,26 +80,33 @@ _REACHES: Final[dict[int, Callable[[bytes], bool]]] = {
 """Whether a command reaches all of guest memory, which is for a driver alone."""
 
 
-class UserContexts:
-    """The user contexts of one adapter, and the owners of the objects that they made."""
+@dataclass(slots=True)
+class _Record:
+    """What is noted of an object: who made it, what it names, and the memory that it is in."""
 
-    def __init__(self, memory: UserMemory) -> None:
+    owner: int
+    named: list[Object]
+    memory: dict[Part, int]
+
+
+class UserContexts:
+    """The user contexts of one adapter, and a record of each object that commands made."""
+
+    def __init__(self, memory: UserMemory, regions: MemoryRegions) -> None:
         self._memory = memory
+        self._regions = regions
         self._numbers = Numbers("user context", 1, (1 << LOG_MAX_CONTEXTS) - 1)
-        self._rights: dict[int, int] = {}
-        self._objects: Counter[int] = Counter()
-        """How many objects each context has."""
-        self._owners: dict[tuple[str, int], int] = {}
-        self._uses: dict[tuple[str, int], dict[Part, int]] = {}
-        """Numbers of the memory of users that an object is in."""
+        self.reset()
 
     def reset(self) -> None:
-        """Forget all user contexts, and who owns what."""
+        """Forget all user contexts and objects."""
         self._numbers.reset()
-        self._rights.clear()
-        self._objects.clear()
-        self._owners.clear()
-        self._uses.clear()
+        self._rights: dict[int, int] = {}
+        self._objects: dict[Object, _Record] = {}
+        self._made: Counter[int] = Counter()
+        """How many objects each context has."""
+        self._uses: Counter[Object] = Counter()
+        """How often others name an object."""
 
     def __len__(self) -> int:
         return len(self._rights)
@@ -101,20 +122,32 @@ class UserContexts:
     def destroy(self, number: int) -> None:
         """Destroy a context without objects; raises `Refused`: BAD_RES, RES_BUSY."""
         self._numbers.check(number)
-        if self._objects[number]:
+        if self._made[number]:
             raise Refused(Status.RES_BUSY, f"user context {number:#x} has objects")
         self._numbers.free(number)
         del self._rights[number]
 
     def admit(self, data: bytes) -> None:
-        """Check that a command, by its input, is one that its context may send.
+        """Check that a command, by its input, is one that its context may send now.
 
-        Raises `Refused`: BAD_RES for an object of others, BAD_PARAM for all else.
+        Raises `Refused`: BAD_RES for an object of others, BAD_RES_STATE for the end of one that
+        others name, BAD_PARAM for all else.
         """
         uid, opcode = INPUT.get(data, "uid"), INPUT.get(data, "opcode")
         self._memory.begin(uid)
-        if uid in (PRIVILEGED, SHARED):
-            return
+        place, name = _WITHIN.get(opcode) or OBJECTS.get(opcode), name_of(opcode)
+        about = None if place is None or place.made else object_at(place, data)
+        if uid not in (PRIVILEGED, SHARED):
+            self._check_command(uid, opcode, data)
+            if about is not None:
+                self._check_owner(about, (uid, SHARED) if name.startswith("QUERY_") else (uid,))
+            for each in referred(data):
+                self._check_owner(each, (uid, SHARED))
+        if about is not None and opcode not in _WITHIN and name.startswith(_ENDS):
+            self._check_unused(about)
+
+    def _check_command(self, uid: int, opcode: int, data: bytes) -> None:
+        """Raise `Refused` (BAD_PARAM) for a command that is not for a context."""
         if uid not in self._rights:
             raise Refused(Status.BAD_PARAM, f"there is no user context {uid:#x}")
         if opcode in _CLOSED:
@@ -123,39 +156,67 @@ class UserContexts:
             raise Refused(Status.BAD_PARAM, f"user context {uid:#x} may not send frames")
         if opcode in _REACHES and _REACHES[opcode](data):
             raise Refused(Status.BAD_PARAM, f"{name_of(opcode)} for memory that no key names")
-        place = _WITHIN.get(opcode) or OBJECTS.get(opcode)
-        if place is not None and not place.made:
-            self._check_owner(uid, [_key(place, data)])
-        for kind, number in referred(data):
-            self._check_owner(uid, [(word, number) for word in _WORDS[kind]])
 
-    def _check_owner(self, uid: int, keys: list[tuple[str, int]]) -> None:
-        """Raise `Refused` (BAD_RES) unless a context has the object with one of these names."""
-        if not any(self._owners.get(key, PRIVILEGED) in (uid, SHARED) for key in keys):
-            word, number = keys[0]
-            raise Refused(Status.BAD_RES, f"{word} {number:#x} of another user context")
+    def _check_owner(self, wanted: Object, owners: tuple[int, ...]) -> None:
+        """Raise `Refused` (BAD_RES) unless one of these contexts made an object."""
+        record = self._objects.get(wanted)
+        if record is None or record.owner not in owners:
+            raise Refused(Status.BAD_RES, f"{wanted[0]} {wanted[1]:#x} of another user context")
+
+    def _check_unused(self, wanted: Object) -> None:
+        """Raise `Refused` (BAD_RES_STATE) for an object that others name, or whose keys exist."""
+        kind, number = wanted
+        if kind in _KEPT and (count := self._uses[wanted]):
+            raise Refused(Status.BAD_RES_STATE, f"{count} objects use {kind} {number:#x}")
+        if kind == PD and self._regions.in_domain(number):
+            raise Refused(Status.BAD_RES_STATE, f"there are keys in PD {number:#x}")
 
     def note(self, data: bytes, output: bytes) -> None:
-        """Take note of an object that a command made, moved or ended, by its input and output."""
-        place, uid = OBJECTS.get(INPUT.get(data, "opcode")), INPUT.get(data, "uid")
-        if place is None or INPUT.get(data, "opcode") in _WITHIN:
+        """Take note of what a command that succeeded made, changed or ended."""
+        opcode, uid = INPUT.get(data, "opcode"), INPUT.get(data, "uid")
+        place = OBJECTS.get(opcode)
+        if place is None or opcode in _WITHIN:
             return
-        if place.made:
-            if uid != PRIVILEGED:
-                self._owners[_key(place, output)] = uid
-                self._objects[uid] += 1
-            if self._memory.used:
-                self._uses[_key(place, output)] = self._memory.hold()
-        elif name_of(INPUT.get(data, "opcode")).startswith(_ENDS):
-            key = _key(place, data)
-            if key in self._owners:
-                self._objects[self._owners.pop(key)] -= 1
-            self._memory.release(self._uses.pop(key, {}).values())
-        elif self._memory.used:
-            kept = self._uses.setdefault(_key(place, data), {})
-            self._memory.release([kept[part] for part in self._memory.used if part in kept])
-            kept.update(self._memory.hold())
+        wanted = object_at(place, output if place.made else data)
+        if name_of(opcode).startswith(_ENDS):
+            self._forget(wanted)
+            return
+        record = self._objects.get(wanted) or _Record(uid, [], _NO_MEMORY)
+        named = _named(opcode, data, record.named)
+        self._count(record.named, -1)
+        self._count(named, 1)
+        record.named = named
+        if used := self._memory.used:
+            self._memory.release([record.memory[part] for part in used if part in record.memory])
+            record.memory = {**record.memory, **self._memory.hold()}
+        # A driver's keys, which may be very many, need no record.
+        if wanted not in self._objects and (named or record.memory or (place.made and uid)):
+            self._objects[wanted] = record
+            self._made[record.owner] += 1
+
+    def _forget(self, wanted: Object) -> None:
+        record = self._objects.pop(wanted, None)
+        if record is not None:
+            self._made[record.owner] -= 1
+            self._count(record.named, -1)
+            self._memory.release(record.memory.values())
+
+    def _count(self, named: Iterable[Object], step: int) -> None:
+        for each in named:
+            self._uses[each] += step
+            if not self._uses[each]:
+                del self._uses[each]
 
 
-def _key(place: Place, data: bytes) -> tuple[str, int]:
-    return place.word, int.from_bytes(data[place.offset : place.offset + 4], "big") & 0xFFFFFF
+def _named(opcode: int, data: bytes, before: list[Object]) -> list[Object]:
+    """Return which objects one names after a command, of those that must not be ended before it.
+
+    A pair that was made without a domain gets it from RST2INIT_QP. Which keys are in a domain says
+    `MemoryRegions`: work requests move them.
+    """
+    if opcode == Opcode.RST2INIT_QP:
+        pd = QPC.get(data, "pd", QP_CONTEXT)
+        return [each if each != (PD, 0) else (PD, pd) for each in before]
+    if opcode == Opcode.CREATE_MKEY:
+        return before
+    return [each for each in referred(data) if each[0] in _KEPT] or before

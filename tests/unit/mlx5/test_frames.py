@@ -375,7 +375,10 @@ def test_link_events_tell_of_the_port(pair: Pair) -> None:
 
 
 def test_a_queue_that_is_gone_gets_nothing(pair: Pair) -> None:
+    """The TIR that spreads frames over it goes first."""
     buffer = pair.b.post_receive(pair.rq)
+    assert pair.b.status(Opcode.DESTROY_RQ, number=pair.rq.number) is Status.BAD_RES_STATE
+    pair.b.command(Opcode.DESTROY_TIR, number=pair.tir)
     pair.b.command(Opcode.DESTROY_RQ, number=pair.rq.number)
     pair.a.send(pair.sq, pair.frame(b"q" * 60))
     assert pair.b.completions(pair.rq) == []

@@ -379,7 +379,7 @@ def test_xrc_requests_name_the_shared_queue_of_the_peer(nodes: tuple[RoceNode, R
         (came,) = b.completions(cq)
         assert (CQE.get(came, "srqn"), CQE.get(came, "qpn")) == (shown, target.number)
         assert b.host.peek(buffer, 3) == b"xrc"
-    assert b.status(Opcode.DEALLOC_XRCD, number=xrcd) is Status.RES_BUSY
+    assert b.status(Opcode.DEALLOC_XRCD, number=xrcd) is Status.BAD_RES_STATE
     kernels.post(64)
     sender.post(SendOpcode.SEND, pack(">I12x", kernels.number) + sender.data(b"longer" * 11))
     (failed,) = b.completions(cq)  # software gives the entry back to the queue that it names

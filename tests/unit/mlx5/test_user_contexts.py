@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from bluebridge.device.fabric.local import LocalFabric
 from bluebridge.device.layout.fields import Value
 from bluebridge.device.layout.mlx5.commands import Opcode, Status
-from bluebridge.device.layout.mlx5.contexts import CQC, MKC, AccessMode
+from bluebridge.device.layout.mlx5.contexts import CQC, MKC, RQTC, AccessMode
 from bluebridge.device.layout.mlx5.cqe import CqeOpcode
 from bluebridge.device.layout.mlx5.objects import (
+    CONTEXT,
     CREATE_MKEY,
     ENTRY,
     GROUP_MEMBER,
@@ -18,10 +21,11 @@ from bluebridge.device.layout.mlx5.objects import (
     RESIZE,
 )
 from bluebridge.device.layout.mlx5.queue_pairs import QPC, Receives, Service
-from bluebridge.device.layout.mlx5.steering import FLOW_TABLE, QUERY_FLOW_COUNTER
+from bluebridge.device.layout.mlx5.steering import FLOW_TABLE, QUERY_FLOW_COUNTER, Destination
 from bluebridge.device.layout.mlx5.user_contexts import CREATE_UCTX, RING_UMEM, SHARED, UserRight
 from bluebridge.device.layout.mlx5.wqe import KeyMask, SendOpcode
 from bluebridge.device.mlx5.rings.user_memory import MAX_PAGES
+from bluebridge.device.mlx5.settings.capabilities import COUNTER_SETS
 from bluebridge.device.mlx5.settings.refused import Refused
 from tests.models.mlx5_keys import ACCESS, ENABLE, FREE, START, change, empty_key, updater_of
 from tests.models.mlx5_node import Mlx5Node
@@ -49,6 +53,13 @@ def users() -> tuple[UserNode, UserNode]:
 
 def page_of(node: Mlx5Node) -> int:
     return node.host.allocate(PAGE, PAGE)
+
+
+def refused(make: Callable[[], object]) -> bool:
+    """Whether an object of others may not be named in a new one."""
+    with pytest.raises(Refused) as caught:
+        make()
+    return caught.value.status is Status.BAD_RES
 
 
 # -- contexts ----------------------------------------------------------------------------------
@@ -229,6 +240,88 @@ def test_no_program_keeps_the_domain_of_another_by_a_key_in_it(
     node.uid, node.pd = uid, own
     assert node.status(Opcode.CREATE_MKEY, key_input(node, memory, 1)) is Status.OK
     assert node.status(Opcode.DEALLOC_PD, number=own) is Status.BAD_RES_STATE
+
+
+@pytest.mark.parametrize("owner", ["driver", "program"])
+def test_no_program_steers_frames_into_queues_of_others(node: Mlx5Node, owner: str) -> None:
+    first = make_context(node)
+    node.uid = first if owner == "program" else 0
+    node.pd = node.make(Opcode.ALLOC_PD)
+    node.domain = node.make(Opcode.ALLOC_TRANSPORT_DOMAIN)
+    rq, table = node.make_rq(), node.make_table()
+    rqt = node.make_rqt([rq])
+    tir, counter = node.make_tir(rq), node.make(Opcode.ALLOC_FLOW_COUNTER)
+    tisn = node.make_tis()
+    node.uid, others = make_context(node), node.domain
+    assert refused(lambda: node.make_tis())
+    node.pd, node.domain = node.make(Opcode.ALLOC_PD), node.make(Opcode.ALLOC_TRANSPORT_DOMAIN)
+    own, own_table = node.make_rq(), node.make_table()
+    group, own_rqt = node.make_group(own_table, 0, 3), node.make_rqt([own])
+    assert refused(lambda: node.make_rqt([own, rq]))
+    change = bytes(CONTEXT) + bytes(RQTC.pack(actual_size=1)) + rq.number.to_bytes(4, "big")
+    assert node.status(Opcode.MODIFY_RQT, change, number=own_rqt) is Status.BAD_RES
+    assert refused(lambda: node.make_tir(rq))
+    assert refused(lambda: node.make_tir(rqt=rqt))
+    assert refused(lambda: node.make_tir(own, transport_domain=others))
+    assert refused(lambda: node.make_sq(tisn=tisn))
+    for destination in ((Destination.TIR, tir), (Destination.FLOW_TABLE, table)):
+        entry = node.entry(own_table, group, 0, [destination])
+        assert node.status(Opcode.SET_FLOW_TABLE_ENTRY, entry) is Status.BAD_RES
+    entry = node.entry(own_table, group, 0, [(Destination.TIR, node.make_tir(own))], [counter])
+    assert node.status(Opcode.SET_FLOW_TABLE_ENTRY, entry) is Status.BAD_RES
+    destinations = [(Destination.TIR, node.make_tir(rqt=own_rqt))]
+    entry = node.entry(own_table, group, 0, destinations, [node.make(Opcode.ALLOC_FLOW_COUNTER)])
+    assert node.status(Opcode.SET_FLOW_TABLE_ENTRY, entry) is Status.OK
+    assert node.make_sq(tisn=node.make_tis()).number
+
+
+def test_a_queue_in_a_table_stays_until_the_table_has_others(node: Mlx5Node) -> None:
+    """Its number could become that of a queue of another program."""
+    first, second = node.make_rq(), node.make_rq()
+    rqt = node.make_rqt([first, first])
+    tir = node.make_tir(rqt=rqt)
+    assert node.status(Opcode.DESTROY_RQ, number=first.number) is Status.BAD_RES_STATE
+    change = bytes(CONTEXT) + bytes(RQTC.pack(actual_size=1)) + second.number.to_bytes(4, "big")
+    node.command(Opcode.MODIFY_RQT, change, number=rqt)
+    assert node.status(Opcode.DESTROY_RQ, number=first.number) is Status.OK
+    assert node.status(Opcode.DESTROY_RQ, number=second.number) is Status.BAD_RES_STATE
+    assert node.status(Opcode.DESTROY_RQT, number=rqt) is Status.BAD_RES_STATE
+    for opcode, number in (
+        (Opcode.DESTROY_TIR, tir), (Opcode.DESTROY_RQT, rqt), (Opcode.DESTROY_RQ, second.number)
+    ):  # fmt: skip
+        assert node.status(opcode, number=number) is Status.OK
+        assert node.status(opcode, number=number) is Status.BAD_RES, "twice"
+
+
+def test_a_domain_named_after_the_pair_was_made_stays_with_it(
+    users: tuple[UserNode, UserNode],
+) -> None:
+    node = users[0]
+    node.uid = 0
+    pd, other = node.make(Opcode.ALLOC_PD), node.make(Opcode.ALLOC_PD)
+    pair = Pair(node, Service.UMR, pd=0)
+    pair.init(pd=pd)
+    node.command(Opcode.TORST_QP, number=pair.number)
+    pair.init(pd=other)
+    assert QPC.get(pair.context(), "pd") == pd
+    assert node.status(Opcode.DEALLOC_PD, number=other) is Status.OK
+    assert node.status(Opcode.DEALLOC_PD, number=pd) is Status.BAD_RES_STATE
+    node.command(Opcode.DESTROY_QP, number=pair.number)
+    assert node.status(Opcode.DEALLOC_PD, number=pd) is Status.OK
+
+
+def test_a_shared_set_of_counters_is_not_ended_by_a_program(node: Mlx5Node) -> None:
+    node.uid = SHARED
+    shared = node.make(Opcode.ALLOC_Q_COUNTER)
+    uid = node.uid = make_context(node)
+    assert node.status(Opcode.DEALLOC_Q_COUNTER, number=shared) is Status.BAD_RES
+    own = node.make(Opcode.ALLOC_Q_COUNTER)
+    node.uid = 0
+    assert node.status(Opcode.DEALLOC_Q_COUNTER, number=own | 1 << 8) is Status.OK
+    assert node.status(Opcode.DESTROY_UCTX, number=uid) is Status.OK, "24 bits are no number"
+    for _ in range(COUNTER_SETS - 1):
+        node.make(Opcode.ALLOC_Q_COUNTER)
+    assert node.status(Opcode.ALLOC_Q_COUNTER) is Status.LIM_ERR
 
 
 def test_a_flow_counter_is_read_by_its_own_context(node: Mlx5Node) -> None:
