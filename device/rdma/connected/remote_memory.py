@@ -40,7 +40,8 @@ class RemoteMemory:
     """The memory and receives that one queue pair lets its peer reach.
 
     `_receive` is the receive that a message moves into. `_awaits` says that absent pages were asked
-    for and have not come, `_denied` that they will not: the next access to absent pages is refused.
+    for and have not come, `_denied` that they will not: the next access is refused if its pages are
+    absent.
 
     Requests of XRC name an SRQ, which must be in the queue pair's XRC domain (annex A14; Linux
     `ib/qp.c: create_qp_common`, `ib/srq.c`, rdma-core `providers/mlx4/cq.c`). Receives, protection
@@ -129,9 +130,11 @@ class RemoteMemory:
         `left` are the bytes of the message from there on: its pages are best brought in together.
         """
         try:
-            return self._range(request, address, length)
+            runs = self._range(request, address, length)
         except AbsentError as error:
             return self._await_peer(error, request, address, left)
+        self._denied = False
+        return runs
 
     def _await_peer(
         self, error: AbsentError, request: Request, address: int, left: int
@@ -222,6 +225,7 @@ class RemoteMemory:
             raise NotPresent from absent
         except (AccessError, DmaError) as error:
             raise self._failed(work, CompletionStatus.LOCAL_PROT_ERR, str(error)) from error
+        self._denied = False
         if ends and request.op is Op.SEND_INV:
             self._invalidate(work, request.immediate)
         self._move(request.payload, runs, views)

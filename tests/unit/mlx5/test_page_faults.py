@@ -169,10 +169,10 @@ def test_a_receive_in_absent_pages_takes_its_message_later(paged: Paged, length:
     assert there.peek(there.start + WITHIN, length) == content
 
 
-def _receive_into(pair: Pair, pager: Pager) -> None:
+def _receive_into(pair: Pair, pager: Pager, within: int = WITHIN) -> None:
     pair.receive(1 << 14, pager.key)
     slot = pair.rq.address + (pair.rq.posted - 1) % 16 * 64
-    pair.node.host.poke(slot + 8, (pager.start + WITHIN).to_bytes(8, "big"))
+    pair.node.host.poke(slot + 8, (pager.start + within).to_bytes(8, "big"))
 
 
 def test_a_receive_of_an_srq_names_the_srq() -> None:
@@ -268,6 +268,36 @@ def test_pages_that_do_not_come_fail_the_operation(paged: Paged) -> None:
     assert not there.faults()
     (over,) = there.node.host.facts(Fact.PAGE_FAULT)
     assert over["status"] == "failed"
+
+
+@pytest.mark.parametrize("receives", [False, True])
+def test_pages_that_came_all_the_same_are_not_held_against_later_ones(
+    paged: Paged, receives: bool
+) -> None:
+    a, b, there = paged.a, paged.b, paged.there
+
+    def send(page: int) -> None:
+        if receives:
+            _receive_into(b, there, page * PAGE)
+            a.post(SendOpcode.SEND, a.data(b"came"))
+        else:
+            address = there.start + page * PAGE
+            a.post(SendOpcode.RDMA_WRITE, remote(address, there.key) + a.data(b"came"))
+        paged.run()
+
+    send(0)
+    (fault,) = there.faults()
+    there.lend(0)
+    assert there.resume(fault, error=1) is Status.OK
+    paged.run()
+    assert opcodes(a.sent()) == [CqeOpcode.REQUEST]
+    send(8)
+    (fault,) = there.faults()
+    there.lend(8)
+    assert there.resume(fault) is Status.OK
+    paged.run()
+    assert opcodes(a.sent()) == [CqeOpcode.REQUEST]
+    assert there.peek(there.start + 8 * PAGE, 4) == b"came"
 
 
 @pytest.mark.parametrize("opcode", [SendOpcode.SEND, SendOpcode.RDMA_READ])
