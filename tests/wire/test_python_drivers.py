@@ -62,7 +62,7 @@ def test_what_could_not_be_made_keeps_nothing(
     folder = folders[card]
     with contextlib.closing(SocketBus(folder / "a")) as bus, open_device(bus) as device:
         domain, cq = device.alloc_pd(), device.create_cq(16)
-        domain.alloc_fast_reg_mr(1).close()  # the domain's own key to lists of pages stays
+        domain.alloc_fast_reg_mr(1).close()
         before = bus.available()
         for _ in range(TIMES):
             tell(folder / "control", f"arm a command-fails opcode={opcode} status={REFUSED[card]}")
@@ -70,6 +70,29 @@ def test_what_could_not_be_made_keeps_nothing(
                 make(device, domain, cq)
             assert bus.available() == before
             tell(folder / "control", "disarm a")
+        make(device, domain, cq)
+
+
+@pytest.mark.parametrize("opcode", ["SW2HW_CQ", "SW2HW_EQ", "SW2HW_SRQ"])
+def test_without_entries_for_pages_nothing_is_kept(folders: dict[str, Path], opcode: str) -> None:
+    make: Callable[..., object] = CONNECTX3_MAKES[opcode]
+    folder = folders["connectx3"]
+    with contextlib.closing(SocketBus(folder / "a")) as bus, open_device(bus) as device:
+        domain, cq = device.alloc_pd(), device.create_cq(16)
+        icm: Any = device.adapter.icm  # type: ignore[attr-defined]
+        pages, taken = 1 << 24, []
+        while pages:
+            try:
+                taken.append(icm.allocate_mtt(range(0, pages * 4096, 4096)))
+            except VerbsError:
+                pages >>= 1
+        before = bus.available()
+        for _ in range(TIMES):
+            with pytest.raises(VerbsError, match="MTT"):
+                make(device, domain, cq)
+            assert bus.available() == before
+        for each in taken:
+            icm.free_mtt(each)
         make(device, domain, cq)
 
 

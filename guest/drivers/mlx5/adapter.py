@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
+from functools import cached_property
 from random import Random, SystemRandom
 from typing import Final, Protocol
 
@@ -22,7 +23,7 @@ from bluebridge.device.layout.mlx5.device_commands import (
     QUERY_PAGES,
     SET_ISSI,
 )
-from bluebridge.device.layout.mlx5.objects import VPORT_OUT
+from bluebridge.device.layout.mlx5.objects import SPECIAL_CONTEXTS, VPORT_OUT
 from bluebridge.guest.bus.interface import Bus, DmaMemory
 from bluebridge.guest.drivers.common.blueflame import BlueFlameRegister, BlueFlameUse
 from bluebridge.guest.drivers.common.health import ALL_ONES, HcaError, HcaHealth
@@ -135,6 +136,12 @@ class Adapter:
         if group not in self._groups:
             self._groups[group] = self._query(group, current=True)
         return caps.BY_GROUP[group].get(self._groups[group], name)
+
+    @cached_property
+    def local_dma_lkey(self) -> int:
+        """The local key that reaches all DMA memory in every PD."""
+        answer = self.commands.run(Opcode.QUERY_SPECIAL_CONTEXTS, output=SPECIAL_CONTEXTS.size)
+        return SPECIAL_CONTEXTS.get(answer, "reserved_lkey")
 
     @property
     def firmware(self) -> str:

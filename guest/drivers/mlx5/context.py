@@ -7,7 +7,6 @@ from random import Random
 from typing import Final, Self
 
 from bluebridge.device.layout.mlx5.commands import Opcode
-from bluebridge.device.layout.mlx5.objects import SPECIAL_CONTEXTS
 from bluebridge.guest.bus.interface import Bus, DmaMemory
 from bluebridge.guest.drivers.common.blueflame import BlueFlameUse
 from bluebridge.guest.drivers.common.gid_table import GID_BYTES, MAC_BYTES
@@ -42,7 +41,6 @@ class Pd:
         self._adapter = adapter
         self._port = port
         self.pdn = adapter.commands.make(Opcode.ALLOC_PD)
-        self._list_key: DmaMr | None = None
 
     def get_dma_mr(self, access: AccessFlags | int = AccessFlags.LOCAL_WRITE) -> DmaMr:
         """Register all of memory; addresses in the region are DMA addresses."""
@@ -63,9 +61,7 @@ class Pd:
 
     def alloc_fast_reg_mr(self, max_pages: int) -> FastRegMr:
         """Make a region for REG_MR work requests of up to `max_pages` pages (511 at most)."""
-        if self._list_key is None:
-            self._list_key = self.get_dma_mr(0)
-        return FastRegMr(self._adapter, self.pdn, max_pages, self._list_key.lkey)
+        return FastRegMr(self._adapter, self.pdn, max_pages)
 
     def create_qp(self, init: QpInit) -> Qp | FrameQp:
         """Make a queue pair in state RESET."""
@@ -79,8 +75,6 @@ class Pd:
 
     def close(self) -> None:
         """Free the domain's number; everything in the domain must have been closed before."""
-        if self._list_key is not None:
-            self._list_key.close()
         self._adapter.commands.run(Opcode.DEALLOC_PD, number=self.pdn)
 
 
@@ -145,9 +139,7 @@ class Context:
     @property
     def local_dma_lkey(self) -> int:
         """The local key that reaches all DMA memory in every PD."""
-        output = SPECIAL_CONTEXTS.size
-        answer = self.adapter.commands.run(Opcode.QUERY_SPECIAL_CONTEXTS, output=output)
-        return SPECIAL_CONTEXTS.get(answer, "reserved_lkey")
+        return self.adapter.local_dma_lkey
 
     @property
     def address(self) -> bytes:

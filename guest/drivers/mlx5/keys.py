@@ -91,15 +91,15 @@ class DmaMr(Key):
 class FastRegMr(Key):
     """A region that REG_MR work requests fill and LOCAL_INV or a peer's SEND_WITH_INV empties.
 
-    `list_key` is the local key for the lists of pages.
+    `list_key` is the local key for the lists of pages (ib/wr.c: set_reg_data_seg).
     """
 
-    def __init__(self, adapter: Adapter, pdn: int, max_pages: int, list_key: int) -> None:
+    def __init__(self, adapter: Adapter, pdn: int, max_pages: int) -> None:
         if not 1 <= max_pages <= MAX_FAST_REG_PAGES:
             raise VerbsError(f"{max_pages} pages: 1 to {MAX_FAST_REG_PAGES} are possible")
         self.max_pages = max_pages
+        self.list_key = adapter.local_dma_lkey
         self.page_list = adapter.bus.allocate(4096)
-        self.list_key = list_key
         values: dict[str, Value] = {
             "free": 1, "umr": 1, "access_mode": AccessMode.MTT, "may_invalidate": 1,
             "log_page_size": 12, "translations": -(-max_pages // _ADDRESSES),

@@ -75,20 +75,22 @@ class Cq(CompletionRing):
         self._adapter = adapter
         self._queue_pairs = adapter.queue_pairs
         self._ring = adapter.bus.write64
-        self.cqn = adapter.numbers.completion_queues.allocate()
-        self._mtt = adapter.icm.allocate_mtt_contiguous(self._memory.address, len(self._data))
         self._doorbell = adapter.uar * PAGE_SIZE + CQ_DOORBELL
-        context = CQC.pack(
-            log_size=log,
-            uar=adapter.uar,
-            eqn=async_eqn if channel is None else channel.eqn,
-            mtt_addr=self._mtt.address,
-            doorbell_record=self._record.address,
-        )
         with ExitStack() as undo:
             undo.callback(self._free)
+            self.cqn = adapter.numbers.completion_queues.allocate()
+            undo.callback(adapter.numbers.completion_queues.free, self.cqn)
+            mtt = adapter.icm.allocate_mtt_contiguous(self._memory.address, len(self._data))
+            undo.callback(adapter.icm.free_mtt, mtt)
+            context = CQC.pack(
+                log_size=log,
+                uar=adapter.uar,
+                eqn=async_eqn if channel is None else channel.eqn,
+                mtt_addr=mtt.address,
+                doorbell_record=self._record.address,
+            )
             adapter.commands.run(Opcode.SW2HW_CQ, self.cqn, data=context)
-            undo.pop_all()
+            self._parts = undo.pop_all()
         adapter.completion_queues[self.cqn] = self
 
     def destroy(self) -> None:
@@ -96,12 +98,7 @@ class Cq(CompletionRing):
         if self._adapter.completion_queues.pop(self.cqn, None) is None:
             return
         self._adapter.commands.run(Opcode.HW2SW_CQ, self.cqn, 1)
-        self._free()
-
-    def _free(self) -> None:
-        self._adapter.icm.free_mtt(self._mtt)
-        super()._free()
-        self._adapter.numbers.completion_queues.free(self.cqn)
+        self._parts.close()
 
     def _arm(self, sequence: int, solicited_only: bool) -> None:
         command = CQ_ARM_SOLICITED if solicited_only else CQ_ARM_NEXT

@@ -30,21 +30,23 @@ class EventQueue(SharedEventQueue[Event]):
 
     def __init__(self, adapter: Adapter, vector: int) -> None:
         self._adapter = adapter
-        self._vector = vector
-        self.eqn = adapter.numbers.event_queues.allocate()
-        self._memory = adapter.bus.allocate(ENTRIES * EQE_SIZE)
-        self._data = self._memory.view
-        self._mtt = adapter.icm.allocate_mtt_contiguous(self._memory.address, len(self._data))
-        self._doorbell = eq_doorbell_offset(self.eqn)
         self._consumer = 0
-        super().__init__(adapter.health, adapter.vectors.fd(vector))
-        context = EQC.pack(
-            state=EQ_STATE_ARMED, log_size=LOG_ENTRIES, vector=vector, mtt_addr=self._mtt.address
-        )
         with ExitStack() as undo:
-            undo.callback(self._give_back)
+            undo.callback(adapter.vectors.free, vector)
+            super().__init__(adapter.health, adapter.vectors.fd(vector))
+            self.eqn = adapter.numbers.event_queues.allocate()
+            undo.callback(adapter.numbers.event_queues.free, self.eqn)
+            self._doorbell = eq_doorbell_offset(self.eqn)
+            memory = adapter.bus.allocate(ENTRIES * EQE_SIZE)
+            undo.callback(memory.free)
+            self._data = memory.view
+            mtt = adapter.icm.allocate_mtt_contiguous(memory.address, len(self._data))
+            undo.callback(adapter.icm.free_mtt, mtt)
+            context = EQC.pack(
+                state=EQ_STATE_ARMED, log_size=LOG_ENTRIES, vector=vector, mtt_addr=mtt.address
+            )
             adapter.commands.run(Opcode.SW2HW_EQ, self.eqn, data=context)
-            undo.pop_all()
+            self._parts = undo.pop_all()
         self._rearm()
 
     @abstractmethod
@@ -55,13 +57,7 @@ class EventQueue(SharedEventQueue[Event]):
         self._adapter.commands.run(Opcode.HW2SW_EQ, self.eqn, 1)
 
     def _release(self) -> None:
-        self._give_back()
-
-    def _give_back(self) -> None:
-        self._adapter.icm.free_mtt(self._mtt)
-        self._memory.free()
-        self._adapter.numbers.event_queues.free(self.eqn)
-        self._adapter.vectors.free(self._vector)
+        self._parts.close()
 
     def _consume(self) -> None:
         data, consumer = self._data, self._consumer

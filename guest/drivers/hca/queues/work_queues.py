@@ -37,20 +37,22 @@ class Srq(SharedReceives):
     def __init__(self, adapter: Adapter, pdn: int, max_wr: int, max_sge: int) -> None:
         super().__init__(adapter.bus, max_wr, max_sge, adapter.capability("log_max_srq_wqes"))
         self._adapter = adapter
-        self.srqn = adapter.numbers.shared_receive_queues.allocate()
-        self.mtt = adapter.icm.allocate_mtt_contiguous(self._memory.address, len(self.data))
-        context = SRQC.pack(
-            log_size=self._log,
-            srqn=self.srqn,
-            log_stride=self.shift - 4,
-            mtt_addr=self.mtt.address,
-            pd=pdn,
-            doorbell_record=self._record.address,
-        )
         with ExitStack() as undo:
-            undo.callback(self._give_back)
+            undo.callback(self._free_memory)
+            self.srqn = adapter.numbers.shared_receive_queues.allocate()
+            undo.callback(adapter.numbers.shared_receive_queues.free, self.srqn)
+            self.mtt = adapter.icm.allocate_mtt_contiguous(self._memory.address, len(self.data))
+            undo.callback(adapter.icm.free_mtt, self.mtt)
+            context = SRQC.pack(
+                log_size=self._log,
+                srqn=self.srqn,
+                log_stride=self.shift - 4,
+                mtt_addr=self.mtt.address,
+                pd=pdn,
+                doorbell_record=self._record.address,
+            )
             adapter.commands.run(Opcode.SW2HW_SRQ, self.srqn, data=context)
-            undo.pop_all()
+            self._parts = undo.pop_all()
 
     def arm_limit(self, limit: int) -> None:
         """Ask for one SRQ_LIMIT event when fewer than `limit` requests are left."""
@@ -59,12 +61,7 @@ class Srq(SharedReceives):
     def destroy(self) -> None:
         """Take the queue back from the device; its queue pairs must be gone."""
         self._adapter.commands.run(Opcode.HW2SW_SRQ, self.srqn, 1)
-        self._give_back()
-
-    def _give_back(self) -> None:
-        self._adapter.icm.free_mtt(self.mtt)
-        self._free_memory()
-        self._adapter.numbers.shared_receive_queues.free(self.srqn)
+        self._parts.close()
 
     def _write(self, offset: int, wr: RecvWr) -> None:
         write_receive(self.data, offset, wr, self._max_sge)
