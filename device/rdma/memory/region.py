@@ -226,9 +226,7 @@ class MemoryRegion:
 
     def page_list(self) -> list[int]:
         """Return the addresses of the pages of the translation; none of one of parts."""
-        if self.part_keys:
-            return []
-        if self.lent:
+        if self.part_keys or self.lent or not self.starts:
             return self.lent.tolist()
         size, starts, addresses = 1 << self.page_shift, self.starts, self.addresses
         ends = [*starts[1:], self.mapped]

@@ -426,7 +426,9 @@ class MemoryRegions:
             return read(count)
         kept = region.page_list() if region.page_shift == shift else []
         pages = (kept + [NOWHERE] * needed)[:needed]
-        pages[at : at + count] = read(count)
+        new = read(count)
+        # Beside absent pages the low bits of an address say what is lent.
+        pages[at : at + count] = new if entries.lent else [page >> shift << shift for page in new]
         return pages
 
     def _check_parts(self, region: MemoryRegion, parts: Sequence[Part], at: int) -> None:

@@ -310,3 +310,20 @@ def test_a_queue_pair_of_user_space_registers_nothing(pairs: tuple[Pair, Pair]) 
     users.connect(pairs[0])
     register(users, empty_key(b.node), [b.node.host.allocate(PAGE)])
     assert ERROR_CQE.get(users.sent()[0], "syndrome") == Syndrome.MW_BIND_ERR
+
+
+def test_the_middle_of_a_list_that_was_never_given_has_absent_pages_around(
+    pairs: tuple[Pair, Pair],
+) -> None:
+    """A key without bytes is usable, and has no list, until a later change gives it both."""
+    a, b = pairs
+    key, page = empty_key(b.node), b.node.host.allocate(PAGE)
+    change(b, key, ENABLE, values={**ACCESS, "start": START, "length": 0})
+    change(b, key, KeyMask.LENGTH, [page] * 2, offset=1, values={"length": 4 * PAGE}, apart=True)
+    assert opcodes(b.sent()) == [CqeOpcode.REQUEST] * 2
+    a.post(SendOpcode.RDMA_WRITE, remote(START + 2 * PAGE, key) + a.data(b"there"))
+    assert opcodes(a.sent()) == [CqeOpcode.REQUEST]
+    assert b.node.host.peek(page, 5) == b"there"
+    a.post(SendOpcode.RDMA_WRITE, remote(START, key) + a.data(b"absent"))
+    (failed,) = a.sent()
+    assert ERROR_CQE.get(failed, "syndrome") == Syndrome.REMOTE_ACCESS_ERR
