@@ -11,10 +11,12 @@ from random import Random
 from typing import Any
 
 from bluebridge.device.cards import CONNECTX3, CONNECTX5
+from bluebridge.device.mlx5.settings.refused import Refused
 from bluebridge.guest.verbs import VerbsError
 from tests.hostile import connectx5
 from tests.hostile.attacks import LAST, SLICES
 from tests.hostile.bystander import Bystander, Report
+from tests.hostile.connectx5_guest import Connectx5Guest
 from tests.hostile.guest import HostileGuest, attacked, exceptions, own_memory
 from tests.models.server import ServerProcess
 
@@ -137,7 +139,7 @@ class Campaign:
         plan = self._plan
         guest: Any
         if plan.card == CONNECTX5.name:
-            guest = connectx5.Connectx5Guest(self._folder, self._chance)
+            guest = Connectx5Guest(self._folder, self._chance)
         else:
             guest = HostileGuest(self._folder, self._chance, plan.long, plan.not_ready)
         self._lives += 1
@@ -147,7 +149,7 @@ class Campaign:
                 self._by_attack[attack.__name__] = self._by_attack.get(attack.__name__, 0) + made
                 self._most_memory = max(self._most_memory, own_memory(server))
                 self._report_progress(server)
-        except (OSError, VerbsError, AssertionError) as error:
+        except (OSError, VerbsError, Refused, AssertionError) as error:
             assert server.running(), server.text()
             self._tell(f"a guest ended early: {error}")
         finally:

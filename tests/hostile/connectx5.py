@@ -1,30 +1,15 @@
-"""A hostile guest with a ConnectX-5, and its attacks, which count accesses as all attacks do.
-
-It makes its objects with the node of the unit tests, whose memory and registers are those of a
-running server here.
-"""
+"""The attacks of a hostile guest with a ConnectX-5, which count accesses as all attacks do."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import count as numbers
-from pathlib import Path
-from random import Random
 from struct import pack
-from typing import Any, Final
+from typing import Final
 
 from bluebridge.device.layout.mlx5 import init_segment
-from bluebridge.device.layout.mlx5.commands import (
-    BLOCK_BYTES,
-    ENTRY,
-    INLINE_BYTES,
-    INPUT,
-    MAILBOX,
-    PCI_TRANSPORT,
-    Opcode,
-)
+from bluebridge.device.layout.mlx5.commands import BLOCK_BYTES, ENTRY, INPUT, MAILBOX, Opcode
 from bluebridge.device.layout.mlx5.contexts import MKC
 from bluebridge.device.layout.mlx5.init_segment import CQ_DOORBELL, EQ_ARM, EQ_UPDATE, SEND_DOORBELL
 from bluebridge.device.layout.mlx5.objects import ENTRY as CONTEXT_AT
@@ -32,193 +17,18 @@ from bluebridge.device.layout.mlx5.objects import LIST
 from bluebridge.device.layout.mlx5.steering import Action, Destination
 from bluebridge.device.layout.mlx5.wqe import SendOpcode
 from bluebridge.device.mlx5.settings.refused import Refused
-from bluebridge.device.pyvfio_user.constants import VfioUserCommand
-from bluebridge.host_tools.vfio_user.bus import RAM_BASE, Ram, SocketBus
+from bluebridge.host_tools.vfio_user.bus import RAM_BASE
 from bluebridge.host_tools.vfio_user.connection import CONFIG
+from tests.hostile import connectx5_rdma as rdma
 from tests.hostile.attacks import BATCH, BYSTANDER_MAC
-from tests.hostile.guest import HOSTILE, Access, forget_replies, send
-from tests.models.mlx5_driver import Answer, Mlx5Driver
-from tests.models.mlx5_node import LOG_CQ, LOG_EQ, LOG_RQ, LOG_SQ, Mlx5Node, Queue, ethernet
-from tests.models.mlx5_queue_node import QueueNode
+from tests.hostile.connectx5_guest import Connectx5Guest
+from tests.hostile.guest import Access, forget_replies, send
+from tests.models.mlx5_node import LOG_CQ, LOG_EQ, LOG_SQ, Queue, ethernet
 
 UAR_BYTES: Final = init_segment.UAR_BYTES
-RAM_SIZE: Final = 96 << 20
-COMMAND_SECONDS: Final = 20.0
-"""A command without an end for so long is a wrong one."""
 MOST_TABLES: Final = 64
-LIST_BYTES: Final = 4 << 20
 ENDING: Final = (Opcode.TEARDOWN_HCA, Opcode.DISABLE_HCA)
 """Commands after which nothing else is possible."""
-
-
-class WireHost:
-    """The memory of a guest of a running server, in the words of the unit tests' host."""
-
-    def __init__(self, bus: SocketBus, ram: Ram) -> None:
-        self.name = HOSTILE
-        self._bus = bus
-        self._view = ram.view
-
-    def allocate(self, length: int, align: int = 4096) -> int:
-        """Address of zeroed memory."""
-        return self._bus.allocate(length, align).address
-
-    def peek(self, address: int, length: int) -> bytes:
-        """Bytes as they are now."""
-        return bytes(self._view[address - RAM_BASE : address - RAM_BASE + length])
-
-    def poke(self, address: int, data: bytes | bytearray) -> None:
-        """Other bytes."""
-        self._view[address - RAM_BASE : address - RAM_BASE + len(data)] = data
-
-    def run(self, seconds: float = 0.0) -> None:
-        """Wait until the server has seen every store."""
-        self._bus.settle()
-
-
-class WireHca:
-    """The registers of an adapter of a running server."""
-
-    def __init__(self, bus: SocketBus) -> None:
-        self._bus = bus
-
-    def bar_write(self, bar: int, offset: int, data: bytes) -> None:
-        """A posted store."""
-        self._bus.store_bytes(bar, offset, data)
-
-
-class WireDriver(Mlx5Driver):
-    """Sends commands to a running server and waits for their end."""
-
-    def __init__(self, host: Any, hca: Any) -> None:
-        self.host, self.hca = host, hca
-        self.queue = host.allocate(4096)
-        self.token = 1
-        self.uar = 0
-        self._places: list[int] = []
-        self.used = 0
-        """Mailboxes that the present command has."""
-
-    def chain(self, blocks: int) -> list[int]:
-        """As for the unit tests, out of mailboxes that are used again by the next command."""
-        while len(self._places) < self.used + blocks:
-            self._places.append(self.host.allocate(MAILBOX.size, 1024))
-        places = self._places[self.used : self.used + blocks]
-        self.used += blocks
-        for number, place in enumerate(places):
-            following = places[number + 1] if number + 1 < blocks else 0
-            self.host.poke(place, MAILBOX.pack(next=following, number=number, token=self.token))
-        return places
-
-    def run(self, data: bytes, output: int = INLINE_BYTES, slot: int = 0) -> Answer:
-        _, taken = self.write_entry(slot, data, output)
-        self.ring(1 << slot)
-        self.wait(slot)
-        self.used = 0
-        self.token = self.token % 255 + 1
-        return self.answer(slot, taken, output)
-
-    def wait(self, slot: int) -> None:
-        """Return when the entry is software's again; raises `AssertionError` when it never is."""
-        until = time.monotonic() + COMMAND_SECONDS
-        while ENTRY.get(self.entry(slot), "owner"):
-            self.host.run()
-            assert time.monotonic() < until, "a command does not end"
-
-
-class WireNode(QueueNode):
-    """The node of the unit tests on a running server."""
-
-    driver: WireDriver
-
-    def __init__(self, bus: SocketBus, ram: Ram) -> None:
-        self.bus = bus
-        host: Any = WireHost(bus, ram)
-        fabric: Any = bus  # nothing is asked of it
-        Mlx5Node.__init__(self, 9, fabric, host)
-
-    def make_adapter(self, host: Any, fabric: Any) -> Any:
-        hca: Any = WireHca(self.bus)
-        self.driver = WireDriver(host, hca)
-        self.hca = hca
-        self.driver.set_queue()
-        for opcode in (Opcode.ENABLE_HCA, Opcode.INIT_HCA):
-            self.command(opcode)
-        return None
-
-
-class Connectx5Guest:
-    """A guest just started, whose adapter has rings, steering, and a second page of doorbells."""
-
-    def __init__(self, folder: Path, chance: Random) -> None:
-        self.chance = chance
-        self.ram = Ram(RAM_SIZE)
-        self.bus = SocketBus(folder / f"hca-{HOSTILE}", self.ram)
-        self.node = node = WireNode(self.bus, self.ram)
-        node.open()
-        self.other_uar = node.make(Opcode.ALLOC_UAR)
-        self.sqs = [node.make_sq() for _ in range(4)]
-        self.rqs = [node.make_rq() for _ in range(4)]
-        self.tirs = [node.make_tir(rq) for rq in self.rqs]
-        self.buffer = node.memory(65536)
-        self.receives = node.memory(4096)
-        node.steer(self.tirs[0])
-        for rq in self.rqs:
-            for _ in range(1 << LOG_RQ):
-                node.post_receive(rq, address=self.receives)
-        self.tables: list[tuple[int, int, bool]] = []
-        self.keys: list[int] = []
-        self._long: list[int] = []
-
-    @property
-    def cqs(self) -> list[Queue]:
-        """The completion queues of all rings."""
-        return [ring.cq for ring in (*self.sqs, *self.rqs) if ring.cq is not None]
-
-    def long_list(self) -> int:
-        """Run the longest CREATE_MKEY there can be: a list of nearly 4 MiB."""
-        driver, chance = self.node.driver, self.chance
-        blocks = LIST_BYTES // BLOCK_BYTES - 2
-        if not self._long:
-            memory = self.bus.allocate(blocks * 1024, 4096)
-            self._long = [memory.address + 1024 * number for number in range(blocks)]
-            page = self.buffer.to_bytes(8, "big") * (BLOCK_BYTES // 8)
-            for number, place in enumerate(self._long):
-                following = self._long[number + 1] if number + 1 < blocks else 0
-                block = bytearray(MAILBOX.pack(next=following, number=number, token=77))
-                block[:BLOCK_BYTES] = page
-                self.node.host.poke(place, block)
-        pages = (blocks * BLOCK_BYTES + INLINE_BYTES - LIST) // 8 & -2
-        context = MKC.pack(
-            access_mode=1, local_read=1, local_write=1, pd=self.node.pd, log_page_size=12,
-            length=4096 * (pages - chance.randrange(64)), key=chance.getrandbits(8),
-        )  # fmt: skip
-        data = (bytes(CONTEXT_AT) + bytes(context)).ljust(0x60, b"\0")
-        data = (data + (pages // 2).to_bytes(4, "big")).ljust(LIST, b"\0")
-        whole = bytearray(data)
-        INPUT.set(whole, "opcode", Opcode.CREATE_MKEY)
-        for at in range(INLINE_BYTES, LIST, BLOCK_BYTES):
-            part = whole[at : at + BLOCK_BYTES]
-            self.node.host.poke(self._long[(at - INLINE_BYTES) // BLOCK_BYTES], part)
-        length = LIST + 8 * pages
-        entry = ENTRY.pack(
-            type=PCI_TRANSPORT, input_length=length, output_length=16, token=77, owner=1,
-            input=bytes(whole[:INLINE_BYTES]), input_mailbox=self._long[0],
-        )  # fmt: skip
-        self.node.host.poke(driver.entry_address(1), entry)
-        driver.ring(2)
-        driver.wait(1)
-        return driver.answer(1, [], INLINE_BYTES).number
-
-    def leave(self) -> None:
-        """Vanish with everything under way; sometimes in the middle of a message."""
-        client = self.bus.client
-        if self.chance.random() < 0.3:
-            with suppress(OSError):
-                client.send(client.pack(VfioUserCommand.REGION_READ, bytes(16))[:20])
-        self.bus.close()
-        self.ram.close()
-
 
 Attack = Callable[[Connectx5Guest, int], int]
 
@@ -489,6 +299,11 @@ SLICES: Final[dict[Attack, int]] = {
     keys: 8,
     frames: 256,
     objects: 96,
+    rdma.messages: 256,
+    rdma.registrations: 128,
+    rdma.page_faults: 64,
+    rdma.contexts: 128,
+    rdma.programs: 128,
 }
 """Accesses of one turn of each attack that leaves a driver alive, roughly."""
 LAST: Final[dict[Attack, int]] = {commands: 512, segment: 4096}

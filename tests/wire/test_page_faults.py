@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pytest
 
@@ -15,10 +15,10 @@ from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.mlx5.commands import Opcode, Status
 from bluebridge.device.layout.mlx5.cqe import CqeOpcode
 from bluebridge.host_tools.vfio_user.bus import Ram, SocketBus
-from tests.hostile.connectx5 import WireHost, WireNode
+from tests.hostile.connectx5_guest import WireNode
 from tests.models.mlx5_node import mac_of
 from tests.models.mlx5_pager import Pager
-from tests.models.mlx5_pair import Pair, RoceNode, SendOpcode, opcodes, remote
+from tests.models.mlx5_pair import Pair, SendOpcode, opcodes, remote
 from tests.models.server import serving
 
 Found = TypeVar("Found")
@@ -28,18 +28,8 @@ SECONDS = 20.0
 COUNT = 40
 
 
-class Guest(WireNode, RoceNode):
-    """A guest with RoCE whose adapter is that of a running server."""
-
-    def __init__(self, bus: SocketBus, ram: Ram, number: int) -> None:
-        self.bus = bus
-        there: Any = bus
-        host: Any = WireHost(bus, ram)
-        RoceNode.__init__(self, number, there, host)
-
-
 @pytest.fixture(params=["messages", "packets"])
-def guests(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[tuple[Guest, Guest]]:
+def guests(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[tuple[WireNode, WireNode]]:
     """Two guests of one server, which raises nothing; its log is in `log`."""
     words = ["--card", "connectx5", "--wire", request.param, "--log", str(tmp_path / "log")]
     for number, name in enumerate("ab", 1):
@@ -49,7 +39,7 @@ def guests(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[tuple[Gue
         rams = Ram(RAM_SIZE), Ram(RAM_SIZE)
         buses = [SocketBus(tmp_path / name, ram) for name, ram in zip("ab", rams, strict=True)]
         with closing(buses[0]), closing(buses[1]):
-            yield Guest(buses[0], rams[0], 1), Guest(buses[1], rams[1], 2)
+            yield WireNode(buses[0], rams[0], 1), WireNode(buses[1], rams[1], 2)
     assert "Traceback" not in server.text(), server.text()
 
 
@@ -62,7 +52,7 @@ def until(look: Callable[[], Found]) -> Found:
     return found
 
 
-def connected(a: Guest, b: Guest) -> tuple[Pair, Pair]:
+def connected(a: WireNode, b: WireNode) -> tuple[Pair, Pair]:
     """Two connected queue pairs."""
     pairs = a.make_pair(), b.make_pair()
     pairs[0].connect(pairs[1])
@@ -77,7 +67,7 @@ def _answered(log: Path) -> int:
 
 
 def test_writes_to_absent_pages_of_a_running_server(
-    guests: tuple[Guest, Guest], tmp_path: Path
+    guests: tuple[WireNode, WireNode], tmp_path: Path
 ) -> None:
     a, b = guests
     sender, _ = connected(a, b)
@@ -94,7 +84,7 @@ def test_writes_to_absent_pages_of_a_running_server(
 
 
 def test_a_client_that_never_answers_leaves_with_its_page_fault(
-    guests: tuple[Guest, Guest],
+    guests: tuple[WireNode, WireNode],
 ) -> None:
     """Others go on, and the adapter serves its next client as a new one."""
     a, b = guests
