@@ -3,14 +3,18 @@
     python3 in_guest.py FOLDER [OPTION ...]
 
 FOLDER holds the package `tests`; options are those of its `run_tests.py` (`--gid N`). Tests of
-vendors' devices are left out; with the variable ONLY, all are but those that begin so.
+vendors' devices are left out; with the variable ONLY, all are but those that begin so. Tests of
+DMA-BUF want a GPU; here its memory is that of a file (`/dev/udmabuf`).
 """
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import json
+import mmap
 import os
+import struct
 import sys
 import time
 import unittest
@@ -18,6 +22,7 @@ from importlib import import_module
 from typing import Any
 
 OTHERS = ("test_mlx5", "test_efa", "test_cuda")
+UDMABUF_CREATE = 0x40187542
 
 
 class Lines(unittest.TestResult):
@@ -55,6 +60,47 @@ def _reason(err: Any) -> str:
     return f"{kind.__name__}: {value}".splitlines()[0]
 
 
+class Udmabuf(int):
+    """A DMA-BUF over memory of a file, as rdma-core's tests use one of a GPU."""
+
+    map_offset = 0
+    drm_fd: int
+    """The file, through which its memory is mapped."""
+
+    def __new__(cls, size: int, **_: int) -> Udmabuf:
+        """Make one of whole pages; raises `OSError`."""
+        pages = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
+        file = os.memfd_create("memory", os.MFD_ALLOW_SEALING)
+        os.ftruncate(file, pages)
+        fcntl.fcntl(file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
+        maker = os.open("/dev/udmabuf", os.O_RDWR)
+        try:
+            # Only with memory that it may change does ioctl return what the kernel returned.
+            wanted = bytearray(struct.pack("=IIQQ", file, 0, 0, pages))
+            made = fcntl.ioctl(maker, UDMABUF_CREATE, wanted)
+        finally:
+            os.close(maker)
+        found = super().__new__(cls, made)
+        found.drm_fd = file
+        return found
+
+    def __del__(self) -> None:
+        """Close both files; a registration keeps the memory."""
+        os.close(self)
+        os.close(self.drm_fd)
+
+
+def _without_gpu() -> None:
+    """Let the tests of DMA-BUF make their memory by `Udmabuf`."""
+    tests: Any = import_module("tests.test_mr")
+    register = tests.DmaBufMR
+
+    def dmabuf_region(pd: Any, length: int, access: int, *, offset: int = 0, **_: int) -> Any:
+        return register(pd, length, access, Udmabuf(length + offset), offset)
+
+    tests.DmaBuf, tests.DmaBufMR = Udmabuf, dmabuf_region
+
+
 def main() -> None:
     """Run all generic tests.
 
@@ -65,6 +111,7 @@ def main() -> None:
     sys.path[:0] = [folder, f"{folder}/tests"]
     package = import_module("tests")
     package.parser.parse_args()
+    _without_gpu()
     suite, only = unittest.TestSuite(), os.environ.get("ONLY")
     for module in package.__test_modules__:
         name = module.__name__.rpartition(".")[2]

@@ -104,7 +104,6 @@ def _entry(fields: dict[str, object]) -> Entry:
 
 _LACKING = (
     ("Create custom mr with additional access", "mlx4_ib has no FLUSH"),
-    ("Device /dev/dri", "a GPU; and mlx4_ib registers no DMA-BUF (`reg_user_mr_dmabuf`)"),
     ("Device memory", "mlx4_ib has none (`alloc_dm`)"),
     (
         ".*Ipv[46](Ext)?Spec",
@@ -119,6 +118,7 @@ _LACKING = (
     ),
     ("ODP", "mlx4_ib pins memory"),
     ("Parent Domain", "libmlx4 has none"),
+    ("Reg dma-buf", "mlx4_ib registers no DMA-BUF (`reg_user_mr_dmabuf`)"),
     ("SRQ resize", "`mlx4_ib_modify_srq` refuses it"),
     (
         "WQN must be aligned",
