@@ -104,7 +104,8 @@ def test_states_change_one_way(node: Mlx5Node) -> None:
 @pytest.mark.parametrize(
     ("values", "status"),
     [
-        ({"access_mode": 2}, Status.BAD_PARAM),
+        ({"access_mode": 2, "length": 1}, Status.BAD_PARAM),
+        ({"access_mode_high": 1}, Status.BAD_PARAM),
         ({"access_mode": 1, "length": 4096, "log_page_size": 12}, Status.BAD_PARAM),
         ({"access_mode": 1, "length": 1 << 63, "log_page_size": 12}, Status.BAD_PARAM),
         ({"access_mode": 1, "length": 4096, "log_page_size": 3}, Status.BAD_PARAM),
