@@ -46,7 +46,10 @@ class Adapter:
         """Which revision of commands software chose (SET_ISSI)."""
         self.driver = ""
         """The version that a driver gave itself (SET_DRIVER_VERSION)."""
-        self.capabilities = Capabilities(blueflame=config.blueflame)
+        self.capabilities = Capabilities(
+            blueflame=config.blueflame,
+            masked_atomics=not config.network.packets,  # no packet has a standard opcode for them
+        )
         self.pages = PageLists(bus)
         self.faults = ArmedFaults(bus, FaultyEntries())
         self.eqs = EventQueues(bus, self.pages, MSIX_VECTORS, self.faults)

@@ -27,6 +27,8 @@ UPDATE: Final = 15
 OPS: Final = tuple(Op)
 """Request `Op` by operation number."""
 ATOMICS: Final = frozenset((COMPARE_SWAP, FETCH_ADD, MASKED_COMPARE_SWAP, MASKED_FETCH_ADD))
+ATOMIC_SIZE: Final = 8
+"""Bytes of the operands of standard atomics; masked ones may have 4."""
 LOCAL: Final = frozenset((NOP, REGISTER, INVALIDATE, BIND, UPDATE))
 """Operations that stay inside of the adapter."""
 UNRELIABLE: Final = frozenset((SEND, SEND_IMM, WRITE, WRITE_IMM))

@@ -8,7 +8,7 @@ from typing import ClassVar
 from bluebridge.device.frames.sending import LargeSendHeaders, SegmentError
 from bluebridge.device.rdma.memory.regions import Binding, Registration
 from bluebridge.device.rdma.memory.scatter_gather import Sge
-from bluebridge.device.rdma.vocabulary import ATOMICS, READ, CompletionStatus
+from bluebridge.device.rdma.vocabulary import ATOMIC_SIZE, ATOMICS, READ, CompletionStatus
 
 
 class WorkError(Exception):
@@ -28,11 +28,11 @@ class SendWork:
 
     `operation` is one of `rdma.vocabulary`. `parts` is the gather list in order: SGEs, and `bytes`
     for inline data; `length` its bytes. `atomic` are the operands in the order of
-    `fabric.messages.Request.atomic`. `immediate` may be the key to invalidate at the peer, `rkey`
-    the one to invalidate here. `srqn` is the peer's SRQ, of XRC. `whole` is False where a local
-    operation lacks what it says how. `update` carries an UPDATE out; it raises `AccessError` or
-    `DmaError`. `status` is 0 or that of a completion in error that waits for its turn. It
-    `returns_data` if it is a read or an atomic, whose answer carries them.
+    `fabric.messages.Request.atomic`, of `atomic_size` bytes each. `immediate` may be the key to
+    invalidate at the peer, `rkey` the one to invalidate here. `srqn` is the peer's SRQ, of XRC.
+    `whole` is False where a local operation lacks what it says how. `update` carries an UPDATE out;
+    it raises `AccessError` or `DmaError`. `status` is 0 or that of a completion in error that waits
+    for its turn. It `returns_data` if it is a read or an atomic, whose answer carries them.
     """
 
     def __init__(self, index: int, operation: int) -> None:
@@ -48,6 +48,7 @@ class SendWork:
         self.remote_address = 0
         self.rkey = 0
         self.atomic = (0, 0, 0, 0)
+        self.atomic_size = ATOMIC_SIZE
         self.srqn = 0
         self.whole = True
         self.registration: Registration | None = None

@@ -17,12 +17,12 @@ from bluebridge.guest.verbs import (
     SendFlags,
     SendWr,
     VerbsError,
-    WcOpcode,
     WcStatus,
     WrOpcode,
 )
 from tests.models.players import PATTERN, PSN, SIZE, Player, connected, driven, fill, untouched
 from tests.models.server import functions
+from tests.models.verbs.masked_atomics import masked_atomics
 from tests.wire.conftest import StartServer
 
 Pair = tuple[Player, Player]
@@ -80,24 +80,7 @@ def test_atomics(pair: Pair) -> None:
 
 
 def test_masked_atomics(pair: Pair) -> None:
-    a, b = pair
-    b.view[:8] = (0x1122).to_bytes(8, "little")
-    a.send(
-        WrOpcode.MASKED_ATOMIC_CMP_AND_SWP, [a.sge(0, 8)], b,
-        compare_add=0x22, compare_add_mask=0xFF, swap=0xAA00, swap_mask=0xFF00,
-    )  # fmt: skip
-    (wc,) = a.expect(OK)
-    assert wc.opcode is WcOpcode.MASKED_COMP_SWAP
-    assert int.from_bytes(a.view[:8], "little") == 0x1122
-    assert int.from_bytes(b.view[:8], "little") == 0xAA22
-    # The mask's bits are the top bits of fields: the carry out of each is lost.
-    a.send(
-        WrOpcode.MASKED_ATOMIC_FETCH_AND_ADD, [a.sge(0, 8)], b,
-        compare_add=0x01DE, compare_add_mask=0x0080,
-    )  # fmt: skip
-    (wc,) = a.expect(OK)
-    assert wc.opcode is WcOpcode.MASKED_FETCH_ADD
-    assert int.from_bytes(b.view[:8], "little") == 0xAB00
+    masked_atomics(*pair)
 
 
 def test_uc(contexts: tuple[Context, Context]) -> None:

@@ -18,7 +18,9 @@ from bluebridge.host_tools.vfio_user.bus import SocketBus
 from tests.models.server import devices as serving_devices
 from tests.models.until import until
 from tests.models.verbs.contract import Devices, VerbsContract
+from tests.models.verbs.contract.common import join
 from tests.models.verbs.krping_contract import CLIENT_IP, SERVER_IP, KrpingContract, Side
+from tests.models.verbs.masked_atomics import masked_atomics
 from tests.models.verbs.player import Player
 from tests.models.verbs.rtrs_contract import CLIENT, SERVER, RtrsContract
 from tests.wire.krping_pair import opened
@@ -43,6 +45,12 @@ class TestConnectX5(VerbsContract):
             buses = [stack.enter_context(closing(SocketBus(folder / name))) for name in "ab"]
             a, b = (stack.enter_context(open_device(bus)) for bus in buses)
             yield a, (b if request.param == "two adapters" else a)
+
+
+def test_masked_atomics(folder: Path) -> None:
+    with ExitStack() as stack:
+        buses = [stack.enter_context(closing(SocketBus(folder / name))) for name in "ab"]
+        masked_atomics(*join(*(Player(stack.enter_context(open_device(bus))) for bus in buses)))
 
 
 class TestKrping(KrpingContract):

@@ -188,11 +188,11 @@ ATOMIC = Struct(
     GROUP_BYTES,
     word("request_endianness_mode", 0x08, 31, 30, "1 = results in the order of the host"),
     word("endianness_mode_1_supported", 0x08, 25),
-    word("operations", 0x10, 15, 0, "1 = compare and swap, 2 = fetch and add"),
+    word("operations", 0x10, 15, 0, "1 = compare and swap, 2 = fetch and add; 4 and 8 with masks"),
     word("sizes_qp", 0x14, 15, 0, "bit n: operands of 2^n bytes"),
     word("sizes_dc", 0x18, 15, 0),
     doc="Atomic operations.",
-    source="mlx5_ifc.h: atomic_caps",
+    source="mlx5_ifc.h: atomic_caps, MLX5_ATOMIC_OPS_*",
 )
 
 ROCE = Struct(

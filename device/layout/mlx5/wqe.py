@@ -129,12 +129,58 @@ ATOMIC = Struct(
     u64("compare", 0x08),
     source="inc/qp.h: struct mlx5_wqe_atomic_seg",
 )
+MASKED_SWAP = Struct(
+    "MASKED_SWAP",
+    2 * SEGMENT_BYTES,
+    u64("swap", 0x00),
+    u64("compare", 0x08),
+    u64("swap_mask", 0x10),
+    u64("compare_mask", 0x18),
+    source="UCX ib_mlx5.h: uct_ib_mlx5_atomic_masked_cswap64_seg",
+)
+MASKED_ADD = Struct(
+    "MASKED_ADD",
+    SEGMENT_BYTES,
+    u64("add", 0x00),
+    u64("boundaries", 0x08, "the top bits of fields, which no carry leaves"),
+    source="UCX ib_mlx5.h: uct_ib_mlx5_atomic_masked_fadd64_seg",
+)
+SHORT_SWAP = Struct(
+    "SHORT_SWAP",
+    SEGMENT_BYTES,
+    u32("swap", 0x00),
+    u32("compare", 0x04),
+    u32("swap_mask", 0x08),
+    u32("compare_mask", 0x0C),
+    doc="MASKED_SWAP of operands of 4 bytes.",
+    source="UCX ib_mlx5.h: uct_ib_mlx5_atomic_masked_cswap32_seg",
+)
+SHORT_ADD = Struct(
+    "SHORT_ADD",
+    SEGMENT_BYTES,
+    u32("add", 0x00),
+    u32("boundaries", 0x04),
+    doc="MASKED_ADD of operands of 4 bytes.",
+    source="UCX ib_mlx5.h: uct_ib_mlx5_atomic_masked_fadd32_seg",
+)
 XRC = Struct(
     "XRC",
     SEGMENT_BYTES,
     bits("srqn", 0x00, 4, 23, 0, "SRQ of the peer"),
     source="inc/qp.h: struct mlx5_wqe_xrc_seg",
 )
+SHORT_OPERANDS: Final = 8
+LONG_OPERANDS: Final = 9
+"""Modifiers of masked atomics: operands of 4 and of 8 bytes (UCX: UCT_IB_MLX5_OPMOD_EXT_ATOMIC)."""
+OPERANDS: Final[dict[tuple[int, int], Struct]] = {
+    (SendOpcode.ATOMIC_CS, 0): ATOMIC,
+    (SendOpcode.ATOMIC_FA, 0): ATOMIC,
+    (SendOpcode.ATOMIC_MASKED_CS, LONG_OPERANDS): MASKED_SWAP,
+    (SendOpcode.ATOMIC_MASKED_FA, LONG_OPERANDS): MASKED_ADD,
+    (SendOpcode.ATOMIC_MASKED_CS, SHORT_OPERANDS): SHORT_SWAP,
+    (SendOpcode.ATOMIC_MASKED_FA, SHORT_OPERANDS): SHORT_ADD,
+}
+"""The segment with the operands of an atomic, by opcode and modifier."""
 DATAGRAM = Struct(
     "DATAGRAM",
     3 * SEGMENT_BYTES,

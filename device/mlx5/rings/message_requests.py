@@ -10,15 +10,16 @@ from struct import Struct
 from typing import Final
 
 from bluebridge.device.layout.mlx5.wqe import (
-    ATOMIC,
     CQE_REQUEST,
     CTRL,
     DATAGRAM,
     FENCE_SHIFT,
     INLINE,
+    LONG_OPERANDS,
     OWN_QKEY,
     REMOTE,
     SEGMENT_BYTES,
+    SHORT_OPERANDS,
     SOLICITED,
     XRC,
     SendOpcode,
@@ -28,6 +29,8 @@ from bluebridge.device.rdma.vocabulary import (
     COMPARE_SWAP,
     FETCH_ADD,
     LARGE_SEND,
+    MASKED_COMPARE_SWAP,
+    MASKED_FETCH_ADD,
     NOP,
     READ,
     SEND,
@@ -42,6 +45,9 @@ from bluebridge.device.rdma.work import DatagramWork, SendWork, WorkError
 CONTROL: Final = Struct(">II3xBI")
 REMOTE_SEGMENT: Final = Struct(">QI4x")
 ATOMIC_SEGMENT: Final = Struct(">QQ")
+SWAP_SEGMENT: Final = Struct(">QQQQ")
+SHORT_SWAP_SEGMENT: Final = Struct(">IIII")
+SHORT_ADD_SEGMENT: Final = Struct(">II8x")
 DATA_SEGMENT: Final = Struct(">IIQ")
 DATAGRAM_SEGMENT: Final = Struct(">I4xI")
 """The Q_Key and the destination; what follows them is the path."""
@@ -65,6 +71,8 @@ _OPCODES: Final = {
     READ: SendOpcode.RDMA_READ,
     COMPARE_SWAP: SendOpcode.ATOMIC_CS,
     FETCH_ADD: SendOpcode.ATOMIC_FA,
+    MASKED_COMPARE_SWAP: SendOpcode.ATOMIC_MASKED_CS,
+    MASKED_FETCH_ADD: SendOpcode.ATOMIC_MASKED_FA,
     LARGE_SEND: SendOpcode.LSO,
 }
 SEND_OPCODES: Final = {
@@ -75,6 +83,13 @@ SEND_OPCODES: Final = {
 _OPERATIONS: Final = {
     int(opcode): operation for operation, opcode in _OPCODES.items() if operation != LARGE_SEND
 }
+_MASKED: Final = {
+    (MASKED_COMPARE_SWAP, LONG_OPERANDS): (SWAP_SEGMENT, 8),
+    (MASKED_FETCH_ADD, LONG_OPERANDS): (ATOMIC_SEGMENT, 8),
+    (MASKED_COMPARE_SWAP, SHORT_OPERANDS): (SHORT_SWAP_SEGMENT, 4),
+    (MASKED_FETCH_ADD, SHORT_OPERANDS): (SHORT_ADD_SEGMENT, 4),
+}
+"""The segment with the operands of a masked atomic, and their size, by the opcode's modifier."""
 
 
 def read_message(raw: bytes, index: int) -> SendWork:
@@ -123,18 +138,32 @@ def _message(raw: bytes, index: int, position: int) -> SendWork:
         work.remote_address, work.rkey = REMOTE_SEGMENT.unpack_from(raw, position)
         position = end
     if operation in ATOMICS:
-        end = position + ATOMIC.size
-        if end > len(raw):
-            raise WorkError("no atomic segment")
-        swap_add, compare = ATOMIC_SEGMENT.unpack_from(raw, position)
-        work.atomic = (swap_add, compare, 0, 0)
-        position = end
+        position = _read_atomic(work, raw, position)
     if position > len(raw):
         raise WorkError("no XRC segment")
     parse_data(work, raw, position)
     if work.returns_data and any(isinstance(part, bytes) for part in work.parts):
         raise WorkError("inline data where the answer is to be stored")
     return work
+
+
+def _read_atomic(work: SendWork, raw: bytes, position: int) -> int:
+    """Take over the operands of an atomic; return where they end. Raises `WorkError`."""
+    masked, segment = work.operation in (MASKED_COMPARE_SWAP, MASKED_FETCH_ADD), ATOMIC_SEGMENT
+    if masked:
+        found = _MASKED.get((work.operation, raw[0]))
+        if found is None:
+            raise WorkError(f"a masked atomic with modifier {raw[0]:#x}")
+        segment, work.atomic_size = found
+    end = position + segment.size
+    if end > len(raw):
+        raise WorkError("no atomic segment")
+    first, second, *masks = segment.unpack_from(raw, position)
+    if masks:
+        work.atomic = (first, second, masks[0], masks[1])
+    else:  # a masked add has boundaries of fields in place of a number to compare
+        work.atomic = (first, 0, second, 0) if masked else (first, second, 0, 0)
+    return end
 
 
 def _begin(raw: bytes) -> int:

@@ -67,6 +67,7 @@ _ETHERNET: Final = {
 }  # fmt: skip
 
 _ATOMIC: Final = {"endianness_mode_1_supported": 1, "operations": 3, "sizes_qp": 8}
+_MASKED_ATOMIC: Final = {**_ATOMIC, "operations": 0xF, "sizes_qp": 4 | 8}
 
 _ROCE: Final = {
     "l3_type": 6, "roce_version": 5, "r_roce_dest_udp_port": 4791,
@@ -111,14 +112,16 @@ MOST: Final = {
     CapGroup.DEVICE_MEMORY: bytes(caps.GROUP_BYTES),
     CapGroup.QOS: bytes(caps.GROUP_BYTES),
 }
-"""The groups that there are, with what an adapter without BlueFlame can at most."""
+"""The groups that there are, with what an adapter without BlueFlame and masked atomics can."""
 
 
 class Capabilities:
     """The groups of capabilities as they are now."""
 
-    def __init__(self, *, blueflame: bool = False) -> None:
+    def __init__(self, *, blueflame: bool = False, masked_atomics: bool = False) -> None:
         self._most = dict(MOST)
+        if masked_atomics:
+            self._most[CapGroup.ATOMIC] = _group(caps.ATOMIC, _MASKED_ATOMIC)
         if blueflame:
             self._most[CapGroup.GENERAL] = _group(caps.GENERAL, {**_GENERAL, "bf": 1})
         self._now = dict(self._most)

@@ -14,13 +14,14 @@ from bluebridge.device.pci.bus import DmaError
 from bluebridge.device.rdma.connected.congestion import LAB, Congestion, Pacer
 from bluebridge.device.rdma.connected.requester import WINDOW, Limits, Requester
 from bluebridge.device.rdma.connected.responder import MASK
-from bluebridge.device.rdma.connected.sender import ATOMIC_SIZE, ConnectedSender
+from bluebridge.device.rdma.connected.sender import ConnectedSender
 from bluebridge.device.rdma.memory.region import AccessError
 from bluebridge.device.rdma.memory.scatter_gather import stretch
 from bluebridge.device.rdma.pairs.costs import MESSAGE_COST
 from bluebridge.device.rdma.pairs.engines import Pace
 from bluebridge.device.rdma.pairs.queue_pair import QueuePair
 from bluebridge.device.rdma.vocabulary import (
+    ATOMIC_SIZE,
     ATOMICS,
     COMPARE_SWAP,
     FETCH_ADD,

@@ -18,7 +18,7 @@ from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.net.roce import PSN_MASK, RNR_TIMER_US, Syndrome
 from bluebridge.device.pci.bus import DmaError
 from bluebridge.device.rdma.connected.requester import KIND, Limits, Requester, Sending
-from bluebridge.device.rdma.connected.sender import ATOMIC_SIZE, ConnectedSender
+from bluebridge.device.rdma.connected.sender import ConnectedSender
 from bluebridge.device.rdma.memory.region import AccessError
 from bluebridge.device.rdma.memory.scatter_gather import READ as MAY_READ
 from bluebridge.device.rdma.memory.scatter_gather import WRITE as MAY_WRITE
@@ -198,7 +198,7 @@ class PartSender(ConnectedSender):
         if original is None:
             fits = work.operation == READ and pieces.size(response.payload) == length
         else:  # operands travel big-endian, memory holds them as the host does
-            fits, payload = work.operation in ATOMICS, [original.to_bytes(ATOMIC_SIZE, "little")]
+            fits, payload = work.operation in ATOMICS, [original.to_bytes(length, "little")]
         if not fits:
             requester.fail(CompletionStatus.BAD_RESP_ERR)
             return

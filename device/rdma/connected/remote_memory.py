@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from struct import Struct
 from typing import Final, NoReturn
 
 from bluebridge.device import pieces
@@ -18,14 +17,20 @@ from bluebridge.device.rdma.memory.region import AbsentError, AccessError, Right
 from bluebridge.device.rdma.memory.scatter_gather import WRITE, note_runs, stretch
 from bluebridge.device.rdma.pairs.queue_pair import QueuePair
 from bluebridge.device.rdma.pairs.queues import ReceiveQueue, SharedReceiveQueue
-from bluebridge.device.rdma.vocabulary import RELIABLE, AsyncEvent, CompletionStatus, Role
+from bluebridge.device.rdma.vocabulary import (
+    ATOMIC_SIZE,
+    RELIABLE,
+    AsyncEvent,
+    CompletionStatus,
+    Role,
+)
 from bluebridge.device.rdma.work import ReceiveWork
 
 _REMOTE_READ: Final = int(Rights.REMOTE_READ)
 _REMOTE_WRITE: Final = int(Rights.REMOTE_WRITE)
 _REMOTE_ATOMIC: Final = int(Rights.REMOTE_ATOMIC)
-_WORD: Final = Struct("<Q")  # atomics work on the host's integers
-_ALIGNMENT: Final = 7
+_MASKED: Final = (Op.MASKED_COMPARE_SWAP, Op.MASKED_FETCH_ADD)
+_SIZES: Final = (4, ATOMIC_SIZE)
 _LOOKED_AHEAD: Final = 1 << 22
 """Most bytes of a read whose pages are looked for before its first byte leaves."""
 _RECEIVE_FAILURE: Final = {CompletionStatus.LOCAL_LENGTH_ERR: Syndrome.NAK_INVALID_REQUEST}
@@ -107,16 +112,18 @@ class RemoteMemory:
             pass  # it is refused where it is read
 
     def operate(self, request: Request) -> int:
-        qp = self._qp
-        if request.remote_address & _ALIGNMENT:
+        qp, size = self._qp, request.length if request.op in _MASKED else ATOMIC_SIZE
+        if size not in _SIZES:
+            raise invalid(f"an atomic of {size} bytes")
+        if request.remote_address & (size - 1):
             raise invalid("unaligned atomic")
-        runs = self._present(request, request.remote_address, _WORD.size, _WORD.size)
+        runs = self._present(request, request.remote_address, size, size)
         views = self._views(runs)  # two, where a border of memory regions cuts the word
         note_runs(qp.bus, Kind.DMA_READ, runs, views, What.PAYLOAD, qp.qpn)
-        (original,) = _WORD.unpack(b"".join(views))
-        result = operate(request.op, original, request.atomic)
-        self._move([memoryview(_WORD.pack(result))], runs, views)
-        return int(original)
+        original = int.from_bytes(b"".join(views), "little")  # as the host has integers
+        result = operate(request.op, original, request.atomic) & ((1 << 8 * size) - 1)
+        self._move([memoryview(result.to_bytes(size, "little"))], runs, views)
+        return original
 
     def repeat_refused(self) -> None:
         self._qp.bus.tell(Fact.REPEATED_READ_REFUSED, qpn=self._qp.qpn)

@@ -37,7 +37,6 @@ from bluebridge.device.rdma.vocabulary import (
 )
 from bluebridge.device.rdma.work import SendWork, WorkError
 
-ATOMIC_SIZE: Final = 8
 BATCH: Final = 16
 """Number of units sent again in one turn, before other work of the server."""
 
@@ -141,7 +140,7 @@ class ConnectedSender(SendEngine):
             return CompletionStatus.LOCAL_QP_OP_ERR
         if work.length > self._qp.max_message:
             return CompletionStatus.LOCAL_LENGTH_ERR
-        if operation in ATOMICS and work.length != ATOMIC_SIZE:
+        if operation in ATOMICS and work.length != work.atomic_size:
             return CompletionStatus.LOCAL_LENGTH_ERR
         return 0
 

@@ -17,6 +17,7 @@ from bluebridge.device.layout.mlx5.wqe import (
     FENCE_SHIFT,
     INLINE,
     INVALID_LKEY,
+    LONG_OPERANDS,
     SOLICITED,
     UMR,
     KeyMask,
@@ -32,6 +33,7 @@ CONTROL: Final = struct.Struct(">II3xBI")
 DATA: Final = struct.Struct(">IIQ")
 REMOTE: Final = struct.Struct(">QI4x")
 ATOMIC: Final = struct.Struct(">QQ")
+MASKED_SWAP: Final = struct.Struct(">QQQQ")
 DATAGRAM: Final = struct.Struct(">I4xIBxH4x6sBBI16s")
 _WORD: Final = struct.Struct(">I")
 _CONTROL_BYTES: Final = 16
@@ -52,7 +54,7 @@ _READ_WRITE: Final = 3
 KEY_CHANGE_BYTES: Final = _CONTROL_BYTES + UMR.size + MKC.size + DATA.size
 """Bytes of a registration."""
 OVERHEAD: Final = {
-    QpType.RC: _CONTROL_BYTES + REMOTE.size + ATOMIC.size,
+    QpType.RC: _CONTROL_BYTES + REMOTE.size + MASKED_SWAP.size,
     QpType.UC: _CONTROL_BYTES + REMOTE.size,
     QpType.UD: _CONTROL_BYTES + DATAGRAM.size,
     QpType.GSI: _CONTROL_BYTES + DATAGRAM.size,
@@ -100,6 +102,19 @@ def _compare_swap(wr: SendWr, data: bytearray, offset: int) -> int:
 def _fetch_add(wr: SendWr, data: bytearray, offset: int) -> int:
     REMOTE.pack_into(data, offset, wr.remote_addr, wr.rkey)
     ATOMIC.pack_into(data, offset + 16, wr.compare_add, 0)
+    return write_data(wr, data, offset + 32)
+
+
+def _masked_compare_swap(wr: SendWr, data: bytearray, offset: int) -> int:
+    REMOTE.pack_into(data, offset, wr.remote_addr, wr.rkey)
+    operands = (wr.swap, wr.compare_add, wr.swap_mask, wr.compare_add_mask)
+    MASKED_SWAP.pack_into(data, offset + 16, *operands)
+    return write_data(wr, data, offset + 48)
+
+
+def _masked_fetch_add(wr: SendWr, data: bytearray, offset: int) -> int:
+    REMOTE.pack_into(data, offset, wr.remote_addr, wr.rkey)
+    ATOMIC.pack_into(data, offset + 16, wr.compare_add, wr.compare_add_mask)
     return write_data(wr, data, offset + 32)
 
 
@@ -197,6 +212,12 @@ OPERATIONS: Final[dict[QpType, dict[WrOpcode, Operation]]] = {
         WrOpcode.ATOMIC_FETCH_AND_ADD: Operation(
             SendOpcode.ATOMIC_FA, _fetch_add, WcOpcode.FETCH_ADD
         ),
+        WrOpcode.MASKED_ATOMIC_CMP_AND_SWP: Operation(
+            SendOpcode.ATOMIC_MASKED_CS, _masked_compare_swap, WcOpcode.MASKED_COMP_SWAP
+        ),
+        WrOpcode.MASKED_ATOMIC_FETCH_AND_ADD: Operation(
+            SendOpcode.ATOMIC_MASKED_FA, _masked_fetch_add, WcOpcode.MASKED_FETCH_ADD
+        ),
     },
     QpType.UC: _UNRELIABLE,
     QpType.UD: {
@@ -240,6 +261,8 @@ def write_entry(
         if mr is not None and operation.done is WcOpcode.REG_MR:
             last = _new_key(wr, mr)
     first = (index & 0xFFFF) << 8 | code
+    if code in (SendOpcode.ATOMIC_MASKED_CS, SendOpcode.ATOMIC_MASKED_FA):
+        first |= LONG_OPERANDS << 24
     CONTROL.pack_into(data, 0, first, number << 8 | end >> 4, flags, last)
     return end
 

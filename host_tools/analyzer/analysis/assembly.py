@@ -46,7 +46,10 @@ LOW = 0xFFFF
 """Mask of the bits of an index that completions and stored entries contain."""
 HALF = INDEX_MASK >> 1
 _QPN_MASK = 0xFFFFFF
-_BACK = ("RDMA_READ", "ATOMIC_CS", "ATOMIC_FA", "MASKED_ATOMIC_CS", "MASKED_ATOMIC_FA")
+_BACK = (
+    "RDMA_READ", "ATOMIC_CS", "ATOMIC_FA", "MASKED_ATOMIC_CS", "MASKED_ATOMIC_FA",
+    "ATOMIC_MASKED_CS", "ATOMIC_MASKED_FA",
+)  # fmt: skip
 Queue = tuple[str, int]
 _NOTHING: list[Transfer] = []
 

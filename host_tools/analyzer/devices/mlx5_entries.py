@@ -14,10 +14,11 @@ from bluebridge.host_tools.analyzer.devices import model
 
 ERRORS = (CqeOpcode.REQUEST_ERROR, CqeOpcode.RESPONSE_ERROR)
 _FRAMES = (wqe.SendOpcode.SEND, wqe.SendOpcode.LSO)
-_ATOMICS = (wqe.SendOpcode.ATOMIC_CS, wqe.SendOpcode.ATOMIC_FA)
+_ATOMICS = tuple(opcode for opcode in wqe.SendOpcode if opcode.name.startswith("ATOMIC_"))
 _REMOTE = (
     wqe.SendOpcode.RDMA_WRITE, wqe.SendOpcode.RDMA_WRITE_IMM, wqe.SendOpcode.RDMA_READ, *_ATOMICS,
 )  # fmt: skip
+_OPERANDS = tuple(wqe.OPERANDS.values())
 _WITH_WORD = (
     wqe.SendOpcode.SEND_IMM, wqe.SendOpcode.RDMA_WRITE_IMM, wqe.SendOpcode.SEND_INVAL,
 )  # fmt: skip
@@ -111,9 +112,8 @@ def message_words(event: Event) -> str:
         elif table is wqe.REMOTE:
             address, key = table.get(data, "va", place), table.get(data, "rkey", place)
             words.append(f"raddr={address:#x} rkey={key:#x}")
-        elif table is wqe.ATOMIC:
-            words.append(f"swap_add={table.get(data, 'swap_add', place):#x}")
-            words.append(f"compare={table.get(data, 'compare', place):#x}")
+        elif table in _OPERANDS:
+            words += [f"{each.name}={table.get(data, each.name, place):#x}" for each in table]
         elif table is wqe.DATA:
             words += _data(data, place)
     return " ".join((who, *words))
@@ -142,8 +142,9 @@ def message_parts(data: bytes, *, datagram: bool) -> Iterator[tuple[Struct, int]
         tables.append(wqe.XRC)
     if opcode in _REMOTE:
         tables.append(wqe.REMOTE)
-    if opcode in _ATOMICS:
-        tables.append(wqe.ATOMIC)
+    operands = wqe.OPERANDS.get((opcode, wqe.CTRL.get(data, "opcode_modifier")))
+    if operands is not None:
+        tables.append(operands)
     for table in tables:
         if position + table.size > end:
             return

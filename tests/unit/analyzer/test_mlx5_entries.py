@@ -62,6 +62,9 @@ def test_entries_of_queue_pairs_and_of_shared_receives() -> None:
     word = pack(">IIQ", 8, a.key, place)
     one.post(SendOpcode.SEND_IMM, word, last=0x77)
     one.post(SendOpcode.ATOMIC_CS, remote(0x2000, 0x5500) + pack(">QQ", 1, 2) + word)
+    other = a.make_pair()
+    other.connect(two)
+    other.post(SendOpcode.ATOMIC_MASKED_FA | 8 << 24, remote(0x2000, 0x5500) + pack(">II8x", 1, 2))
     target = a.make_pair(Service.XRC, rq_type=Receives.NONE)
     target.connect(two)
     target.post(SendOpcode.RDMA_WRITE, pack(">I12x", 0x105) + remote(0x3000, 0x66) + word)
@@ -70,6 +73,8 @@ def test_entries_of_queue_pairs_and_of_shared_receives() -> None:
         f"WQE qpn={qpn:#x} SEND_IMM signaled immediate=0x77 index=0 sge={place:#x}+8 lkey={key:#x}",
         f"WQE qpn={qpn:#x} ATOMIC_CS signaled index=1 raddr=0x2000 rkey=0x5500 swap_add=0x1 "
         f"compare=0x2 sge={place:#x}+8 lkey={key:#x}",
+        f"WQE qpn={other.number:#x} ATOMIC_MASKED_FA signaled index=0 raddr=0x2000 rkey=0x5500 "
+        "add=0x1 boundaries=0x2",
         f"WQE qpn={target.number:#x} RDMA_WRITE signaled index=0 srqn=0x105 raddr=0x3000 "
         f"rkey=0x66 sge={place:#x}+8 lkey={key:#x}",
     ]

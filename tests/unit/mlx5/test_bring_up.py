@@ -28,6 +28,8 @@ from bluebridge.device.layout.mlx5.registers import (
     RegisterId,
 )
 from tests.models.mlx5_driver import Answer, Mlx5Driver
+from tests.models.mlx5_paged import PacketNode
+from tests.models.mlx5_pair import RoceNode
 
 CAP_OUTPUT = 0x10 + caps.GROUP_BYTES
 
@@ -195,10 +197,22 @@ def test_the_order_of_atomic_results_is_all_that_software_sets_there(fresh: Mlx5
     fresh.command(Opcode.SET_HCA_CAP, bytes(8) + bytes(wanted), op_mod=2 * CapGroup.ATOMIC)
     now = group(fresh, CapGroup.ATOMIC)
     assert caps.ATOMIC.get(now, "request_endianness_mode") == 1
-    assert caps.ATOMIC.get(now, "operations") == 3
+    assert caps.ATOMIC.get(now, "operations") == 0xF
     fresh.command(Opcode.DISABLE_HCA)
     fresh.command(Opcode.ENABLE_HCA)
     assert caps.ATOMIC.get(group(fresh, CapGroup.ATOMIC), "request_endianness_mode") == 0
+
+
+def test_masked_atomics_are_offered_where_the_wire_carries_them() -> None:
+    """Packets have no standard opcode for them."""
+    found = [
+        [
+            node.adapter.capabilities.get(CapGroup.ATOMIC, name)
+            for name in ("operations", "sizes_qp")
+        ]
+        for node in (RoceNode(1), PacketNode(1))
+    ]
+    assert found == [[0xF, 4 | 8], [3, 8]]
 
 
 def test_capabilities_are_chosen_before_the_start(driver: Mlx5Driver) -> None:

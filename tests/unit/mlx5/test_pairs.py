@@ -126,6 +126,64 @@ def test_writes_reads_and_atomics_reach_memory_by_a_key(pairs: tuple[Pair, Pair]
     assert not b.received()
 
 
+@pytest.mark.parametrize(
+    ("opcode", "modifier", "operands", "after"),
+    [
+        (SendOpcode.ATOMIC_MASKED_CS, 9, pack(">QQQQ", 0xF5, 0x0A, 0xF0, 0x0F), 0xFA),
+        (SendOpcode.ATOMIC_MASKED_CS, 9, pack(">QQQQ", 0xF5, 0x0B, 0xF0, 0x0F), 0x0A),
+        (SendOpcode.ATOMIC_MASKED_FA, 9, pack(">QQ", 0x07, 0x08), 0x01),
+        (SendOpcode.ATOMIC_MASKED_CS, 8, pack(">IIII", 0xF5, 0x0A, 0xF0, 0x0F), 0xFA),
+        (SendOpcode.ATOMIC_MASKED_FA, 8, pack(">II8x", 0xFFFFFFFF, 0), 0x09),
+    ],
+)
+def test_masked_atomics_return_what_they_found(
+    pairs: tuple[Pair, Pair], opcode: SendOpcode, modifier: int, operands: bytes, after: int
+) -> None:
+    a, b = pairs
+    size = 1 << modifier - 6
+    # The key ends with the number: an operation on 4 bytes touches no others.
+    place = b.node.host.allocate(4096, 4096)
+    key = b.node.make_key((place,), start=0, length=16 + size, **REMOTE_KEY)
+    around = b"\xee" * 8
+    b.node.host.poke(place + 8, around + (10).to_bytes(size, "little") + around)
+    into = a.node.memory(around)
+    segments = remote(16, key) + operands + pack(">IIQ", size, a.node.key, into)
+    a.post(opcode | modifier << 24, segments)
+    (done,) = a.sent()
+    assert (CQE.get(done, "wqe_opcode"), CQE.get(done, "length")) == (opcode, size)
+    assert a.node.host.peek(into, 8) == (10).to_bytes(size, "little") + around[size:]
+    assert b.node.host.peek(place + 8, 16 + size) == (
+        around + after.to_bytes(size, "little") + around
+    )
+
+
+@pytest.mark.parametrize(
+    ("opcode", "modifier", "length", "offset"),
+    [
+        (SendOpcode.ATOMIC_MASKED_FA, 0, 8, 0),
+        (SendOpcode.ATOMIC_MASKED_FA, 10, 16, 0),
+        (SendOpcode.ATOMIC_MASKED_FA, 8, 8, 0),
+        (SendOpcode.ATOMIC_MASKED_FA, 9, 4, 0),
+        (SendOpcode.ATOMIC_MASKED_CS, 8, 4, 2),
+        (SendOpcode.ATOMIC_MASKED_CS, 9, 8, 4),
+    ],
+)
+def test_masked_atomics_of_other_sizes_or_unaligned_fail(
+    pairs: tuple[Pair, Pair], opcode: SendOpcode, modifier: int, length: int, offset: int
+) -> None:
+    a, b = pairs
+    key, place = b.node.make_key((), **REMOTE_KEY), b.node.memory(64)
+    operands = bytes(32 if (opcode, modifier) == (SendOpcode.ATOMIC_MASKED_CS, 9) else 16)
+    word = pack(">IIQ", length, a.node.key, a.node.memory(64))
+    a.post(opcode | modifier << 24, remote(place + offset, key) + operands + word)
+    (failed,) = a.sent()
+    assert ERROR_CQE.get(failed, "syndrome") == (
+        Syndrome.REMOTE_INVAL_REQ_ERR if offset
+        else Syndrome.LOCAL_LENGTH_ERR if modifier in (8, 9) else Syndrome.LOCAL_QP_OP_ERR
+    )  # fmt: skip
+    assert not any(b.node.host.peek(place, 64))
+
+
 def test_inline_data_and_entries_without_completion(pairs: tuple[Pair, Pair]) -> None:
     a, b = pairs
     buffer = b.receive()
