@@ -57,6 +57,8 @@ class Checker:
             before = len(flow.sent)
             yield from flow.take(seen)
             self._packets += len(flow.sent) - before
+            if self._packets > MOST_PACKETS:
+                self._thin_out()
 
     def _note_sender(self, answers: Place, place: Place) -> None:
         self._senders.pop(answers, None)
@@ -81,10 +83,20 @@ class Checker:
         if flow is None:
             self.connections += 1
             flow = Requests(seen, self.causes)
-        while self._flows and (len(self._flows) >= MOST_FLOWS or self._packets >= MOST_PACKETS):
+        while len(self._flows) >= MOST_FLOWS:
             self._forget(next(iter(self._flows)))
         self._flows[place] = flow
         return flow
+
+    def _thin_out(self) -> None:
+        """Forget half of the packets of the flow with most of them.
+
+        The flow itself stays: answers to what is under way go on belonging to it.
+        """
+        most = max(self._flows.values(), key=lambda flow: len(flow.sent))
+        self._packets -= len(most.sent)
+        most.forget((len(most.sent) + 1) // 2)
+        self._packets += len(most.sent)
 
     def _forget(self, place: Place) -> None:
         flow = self._flows.pop(place)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 from bluebridge.device.layout.net.roce import MTU_BYTES, PSN_MASK, UNRELIABLE_SERVICE, BthOpcode
@@ -151,8 +152,11 @@ class Requests:
         if opcode in rules.LASTS:
             self._message = None
         self.sent[packet.psn] = Sent(_contents(seen), seen.time)
-        while len(self.sent) > KEPT:
-            oldest = next(iter(self.sent))
+        self.forget(len(self.sent) - KEPT)
+
+    def forget(self, count: int) -> None:
+        """Forget the oldest packets, so many of them."""
+        for oldest in list(islice(self.sent, max(0, count))):
             del self.sent[oldest]
             self.first = (oldest + 1) & PSN_MASK
 

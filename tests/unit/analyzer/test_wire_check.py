@@ -357,6 +357,19 @@ def test_what_a_checker_remembers_is_bounded(monkeypatch: pytest.MonkeyPatch) ->
     assert checker.connections > 6
 
 
+def test_two_busy_connections_do_not_forget_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both ways at once, as `ib_write_bw -b`: answers to what is under way belong to it."""
+    monkeypatch.setattr(checker_module, "MOST_PACKETS", 8)
+    packets = []
+    for each in traffic():
+        named = replace(each, sender=0 if each.is_answer else each.qpn)
+        other = replace(each.packet, psn=each.packet.psn + (1 << 20) & PSN_MASK)
+        sender = named.sender and named.sender + 50
+        packets += [named, replace(each, qpn=each.qpn + 50, packet=other, sender=sender)]
+    broken, checker = checked(packets)
+    assert (broken, checker.unpaired, checker.connections) == ([], 0, 2)
+
+
 def test_a_log_that_names_any_number_of_senders_costs_little_memory() -> None:
     """All of them for one queue pair, as no adapter's log has it."""
     packets, checker = traffic(), Checker()
