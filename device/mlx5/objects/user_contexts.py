@@ -120,10 +120,10 @@ class UserContexts:
         return number
 
     def destroy(self, number: int) -> None:
-        """Destroy a context without objects; raises `Refused`: BAD_RES, RES_BUSY."""
+        """Destroy a context without objects; raises `Refused`: BAD_RES, BAD_RES_STATE."""
         self._numbers.check(number)
         if self._made[number]:
-            raise Refused(Status.RES_BUSY, f"user context {number:#x} has objects")
+            raise Refused(Status.BAD_RES_STATE, f"user context {number:#x} has objects")
         self._numbers.free(number)
         del self._rights[number]
 
@@ -165,6 +165,8 @@ class UserContexts:
 
     def _check_unused(self, wanted: Object) -> None:
         """Raise `Refused` (BAD_RES_STATE) for an object that others name, or whose keys exist."""
+        # Firmware says so of PDs, CQs and groups of flows in use (Linux, commit "net/mlx5e: kTLS,
+        # Fix protection domain in use syndrome when devlink reload").
         kind, number = wanted
         if kind in _KEPT and (count := self._uses[wanted]):
             raise Refused(Status.BAD_RES_STATE, f"{count} objects use {kind} {number:#x}")

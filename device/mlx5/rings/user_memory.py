@@ -109,10 +109,10 @@ class UserMemory:
         return number
 
     def destroy(self, number: int) -> None:
-        """Forget a list; raises `Refused`: BAD_RES, RES_BUSY while an object is in its pages."""
+        """Forget a list; raises `Refused`: BAD_RES, BAD_RES_STATE with an object in its pages."""
         self._numbers.check(number)
         if self._memories[number].objects:
-            raise Refused(Status.RES_BUSY, f"an object is in umem {number:#x}")
+            raise Refused(Status.BAD_RES_STATE, f"an object is in umem {number:#x}")
         self._numbers.free(number)
         self._pages -= len(self._memories.pop(number).pages) // ADDRESS_BYTES
 

@@ -241,10 +241,10 @@ class FlowTables:
         return group.number
 
     def destroy_group(self, table: FlowTable, number: int) -> None:
-        """Destroy a group; raises `Refused`: BAD_RES, RES_BUSY while it has entries."""
+        """Destroy a group; raises `Refused`: BAD_RES, BAD_RES_STATE while it has entries."""
         group = table.group(number)
         if group.entries:
-            raise Refused(Status.RES_BUSY, f"flow group {number:#x} has entries")
+            raise Refused(Status.BAD_RES_STATE, f"flow group {number:#x} has entries")
         table.groups.remove(group)
         self._groups.free(number)
 

@@ -371,7 +371,7 @@ def test_what_others_use_is_not_destroyed(driver: Mlx5Driver) -> None:
         assert answer.status is Status.BAD_RES_STATE
         assert answer.syndrome
     assert driver.numbered(Opcode.DESTROY_QP, pair).status is Status.OK
-    assert driver.numbered(Opcode.DESTROY_QP, pair).status is Status.BAD_RES
+    assert driver.numbered(Opcode.DESTROY_QP, pair).status is Status.BAD_RES_STATE
     for opcode, number in ends:
         assert driver.numbered(opcode, number).status is Status.OK
         assert driver.numbered(opcode, number).status is Status.BAD_RES

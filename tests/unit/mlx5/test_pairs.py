@@ -300,8 +300,9 @@ def test_commands_out_of_order_are_refused(nodes: tuple[RoceNode, RoceNode]) -> 
     assert a.change(Opcode.RTS2RTS_QP, OptPar.RWE) is Status.OK
     assert QPC.get(a.context(), "remote_write") == 0
     assert a.node.status(Opcode.DESTROY_QP, number=a.number) is Status.OK
-    for opcode in (Opcode.DESTROY_QP, Opcode.QUERY_QP, Opcode.TORST_QP):
-        assert a.node.status(opcode, number=a.number) is Status.BAD_RES
+    for opcode in (Opcode.DESTROY_QP, Opcode.TOERR_QP, Opcode.TORST_QP):
+        assert a.node.status(opcode, number=a.number) is Status.BAD_RES_STATE
+    assert a.node.status(Opcode.QUERY_QP, number=a.number) is Status.BAD_RES
     a.post(SendOpcode.SEND, a.data(b"gone"))  # the doorbell of a queue pair that is gone
     assert not a.sent()
 

@@ -406,7 +406,7 @@ def test_a_group_with_entries_stays(net: Net) -> None:
     group = net.b.make_group(table, 0, 3)
     net.set(table, group, 0, net.tir(0))
     data = bytes(steering.FLOW_TABLE.pack(table=table, group=group))
-    assert net.b.status(Opcode.DESTROY_FLOW_GROUP, data) == Status.RES_BUSY
+    assert net.b.status(Opcode.DESTROY_FLOW_GROUP, data) == Status.BAD_RES_STATE
     net.b.command(Opcode.DELETE_FLOW_TABLE_ENTRY, bytes(steering.FLOW_TABLE.pack(table=table)))
     assert net.b.status(Opcode.DESTROY_FLOW_GROUP, data) == Status.OK
 

@@ -69,7 +69,7 @@ def test_a_context_goes_after_its_objects(node: Mlx5Node) -> None:
     first = node.uid = make_context(node)
     domain = node.make(Opcode.ALLOC_PD)
     node.uid = 0
-    assert node.status(Opcode.DESTROY_UCTX, number=first) is Status.RES_BUSY
+    assert node.status(Opcode.DESTROY_UCTX, number=first) is Status.BAD_RES_STATE
     node.uid = first
     node.command(Opcode.DEALLOC_PD, number=domain)
     node.uid = 0
@@ -426,7 +426,7 @@ def test_memory_stays_while_an_object_is_in_it(node: Mlx5Node) -> None:
     RING_UMEM.set(data, "ring_umem_valid", 1)
     RING_UMEM.set(data, "ring_umem", memory)
     cq = node.make(Opcode.CREATE_CQ, bytes(data))
-    assert node.status(Opcode.DESTROY_UMEM, number=memory) is Status.RES_BUSY
+    assert node.status(Opcode.DESTROY_UMEM, number=memory) is Status.BAD_RES_STATE
     node.command(Opcode.DESTROY_CQ, number=cq)
     assert node.status(Opcode.DESTROY_UMEM, number=memory) is Status.OK
     assert node.status(Opcode.CREATE_CQ, bytes(data)) is Status.BAD_RES, "it is gone"
@@ -445,7 +445,7 @@ def test_a_ring_that_moves_takes_its_hold_on_memory_along(node: Mlx5Node) -> Non
     for _ in range(2):
         node.command(Opcode.MODIFY_CQ, bytes(data), number=cq)
     assert node.status(Opcode.DESTROY_UMEM, number=first) is Status.OK
-    assert node.status(Opcode.DESTROY_UMEM, number=second) is Status.RES_BUSY
+    assert node.status(Opcode.DESTROY_UMEM, number=second) is Status.BAD_RES_STATE
     node.command(Opcode.DESTROY_CQ, number=cq)
     assert node.status(Opcode.DESTROY_UMEM, number=second) is Status.OK
 
