@@ -27,7 +27,7 @@ from tests.fuzz.steps import CORPUS
 
 HERE = Path(__file__).resolve().parent
 FINDINGS = HERE / "findings"
-LONGEST, LONGEST_STEPS = 2048, 16384
+LONGEST, LONGEST_STEPS = 2048, 32768
 """Bytes of an input, and of one that is steps."""
 ONE_INPUT_SECONDS = 60
 """Of this machine's clock, for what never ends; `timed_host.STALL_SECONDS` is of processor time."""

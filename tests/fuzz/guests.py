@@ -26,7 +26,18 @@ NAMES: dict[str, dict[int, str]] = {
         5: "ethernet_frames",
         6: "infiniband_unmanaged",
     },
-    "mlx5": {1: "mlx5_rings", 2: "mlx5_started", 3: "mlx5_node", 4: "mlx5_spread"},
+    "mlx5": {
+        1: "mlx5_rings",
+        2: "mlx5_started",
+        3: "mlx5_node",
+        4: "mlx5_spread",
+        5: "mlx5_roce",
+        6: "mlx5_connected",
+        7: "mlx5_registering",
+        8: "mlx5_paged",
+        9: "mlx5_user",
+        10: "mlx5_alone",
+    },
     "ntb": {1: "gen4_up", 2: "gen1_up", 3: "switchtec_up"},
 }
 

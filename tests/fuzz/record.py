@@ -20,13 +20,17 @@ from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.device.layout.mlx4.contexts import ServiceType
 from tests.fuzz import guests
 from tests.fuzz.recorder import Recorder
-from tests.models import gen1_pair, ntb_pair, switchtec_pair
+from tests.models import gen1_pair, mlx5_node, ntb_pair, switchtec_pair
 from tests.models.hca_driver import Driver
 from tests.models.ib_node import Subnet
 from tests.models.mlx5_driver import Mlx5Driver
+from tests.models.mlx5_node import Mlx5Node
+from tests.models.mlx5_paged import Paged
+from tests.models.mlx5_pair import RoceNode
 from tests.models.mlx5_pairs import Net
 from tests.models.mlx5_pairs import Pair as FramePair
 from tests.models.mlx5_queue_node import QueueNode
+from tests.models.mlx5_user import UserNode
 from tests.models.rdma_node import Node, Pair
 
 
@@ -79,6 +83,44 @@ def _mlx5_spread() -> object:
     return Net(QueueNode)
 
 
+def _mlx5_roce() -> object:
+    fabric = LocalFabric()
+    return RoceNode(1, fabric), RoceNode(2, fabric)
+
+
+def _mlx5_connected() -> object:
+    fabric = LocalFabric()
+    nodes = RoceNode(1, fabric), RoceNode(2, fabric)
+    a, b = (node.make_pair() for node in nodes)
+    a.connect(b)
+    b.connect(a)
+    return a, b
+
+
+def _mlx5_registering() -> object:
+    """Queue pairs of kernels, as the tests of changes of keys make them."""
+    fabric = LocalFabric()
+    a, b = (RoceNode(n, fabric).make_pair(fast_register=1) for n in (1, 2))
+    a.connect(b)
+    b.connect(a)
+    return a, b
+
+
+def _mlx5_paged() -> object:
+    return Paged(packets=False)
+
+
+def _mlx5_user() -> object:
+    fabric = LocalFabric()
+    nodes = UserNode(1, fabric), UserNode(2, fabric)
+    for user in nodes:
+        user.enter()
+    a, b = (user.make_pair() for user in nodes)
+    a.connect(b)
+    b.connect(a)
+    return a, b
+
+
 def _mlx5_started() -> object:
     return Mlx5Driver(memory=8 << 20).start()
 
@@ -106,13 +148,19 @@ BEGINNINGS: dict[str, Callable[[], object]] = {
     "mlx5_rings": _mlx5_rings,
     "mlx5_spread": _mlx5_spread,
     "mlx5_started": _mlx5_started,
+    "mlx5_roce": _mlx5_roce,
+    "mlx5_connected": _mlx5_connected,
+    "mlx5_registering": _mlx5_registering,
+    "mlx5_paged": _mlx5_paged,
+    "mlx5_user": _mlx5_user,
+    "mlx5_alone": lambda: Mlx5Node(1),
     "gen4_up": _gen4_up,
     "gen1_up": gen1_pair.Pair,
     "switchtec_up": _switchtec_up,
 }
 
 
-LONGEST = 12_000
+LONGEST = 28_000
 """Bytes of an input: longer ones are left out."""
 
 
@@ -124,6 +172,16 @@ def shortened(target: str, header: bytes, steps: bytes) -> bytes:
         if steps.startswith(before) and len(before) > len(guests.prologue(target, best)):
             best = number
     return bytes((best,)) + header + steps[len(guests.prologue(target, best)) :]
+
+
+def through_bar0() -> None:
+    """Have every node of the unit tests of mlx5 send its commands and doorbells as a guest does.
+
+    Its rings are small, so that inputs are short.
+    """
+    mlx5_node.LOG_CQ, mlx5_node.LOG_EQ = 4, 4
+    for name in ("make_adapter", "carry_out", "store"):
+        setattr(Mlx5Node, name, getattr(QueueNode, name))
 
 
 class Plugin:
@@ -153,6 +211,7 @@ class Plugin:
 
 def main() -> int:
     """Exit status of pytest."""
+    through_bar0()
     if len(sys.argv) < 2:
         recorder = Recorder()
         recorder.listen()

@@ -73,10 +73,11 @@ class Mlx5Driver:
         host: FakeHost | None = None,
         fabric: Fabric | None = None,
         mac: bytes = MAC,
+        blueflame: bool = False,
     ) -> None:
         self.host = host or FakeHost(name, size=memory)
         self.fabric = fabric or LocalFabric()
-        self.hca = Hca(self.host, [self.fabric], Config(name, mac))
+        self.hca = Hca(self.host, [self.fabric], Config(name, mac, blueflame=blueflame))
         self.adapter = self.hca.adapter
         self.queue = self.host.allocate(4096)
         self.token = 1

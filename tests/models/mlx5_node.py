@@ -70,6 +70,9 @@ class Queue:
 class Mlx5Node:
     """A guest with an adapter that is initialised, an event queue, and a key to all its memory."""
 
+    blueflame = False
+    """Whether the adapter offers BlueFlame."""
+
     def __init__(
         self, number: int, fabric: Fabric | None = None, host: FakeHost | None = None
     ) -> None:
@@ -90,7 +93,8 @@ class Mlx5Node:
 
     def make_adapter(self, host: FakeHost, fabric: Fabric) -> Adapter:
         """Return an adapter that is initialised."""
-        self.hca = Hca(host, [fabric], Config(host.name, self.mac))
+        config = Config(host.name, self.mac, blueflame=self.blueflame)
+        self.hca = Hca(host, [fabric], config)
         self.hca.adapter.stage = Stage.INITIALISED
         return self.hca.adapter
 

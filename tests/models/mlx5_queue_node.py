@@ -20,7 +20,9 @@ class QueueNode(Mlx5Node):
     """The same node with a queue of commands in its memory."""
 
     def make_adapter(self, host: FakeHost, fabric: Fabric) -> Adapter:
-        self.driver = Mlx5Driver(host.name, host=host, fabric=fabric, mac=self.mac)
+        self.driver = Mlx5Driver(
+            host.name, host=host, fabric=fabric, mac=self.mac, blueflame=self.blueflame
+        )
         self.driver.set_queue()
         self.hca, self.adapter = self.driver.hca, self.driver.adapter
         for opcode in (Opcode.ENABLE_HCA, Opcode.INIT_HCA):

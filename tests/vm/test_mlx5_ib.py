@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -9,8 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from bluebridge.device.buslog.reader import LogReader
+from bluebridge.device.buslog.reader import Filter, LogReader
+from bluebridge.device.buslog.wire import read_message
+from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.events import Fact
+from bluebridge.device.layout.net.roce import Op
 from bluebridge.device.server.options import ServerOptions
 from bluebridge.host_tools.analyzer.analysis import PostedBy, Role, Transfer, transfers
 from bluebridge.host_tools.krping.krping_command import KrpingRequest
@@ -20,12 +24,21 @@ from bluebridge.host_tools.machine.vm import Vm
 from bluebridge.host_tools.programs.perftest import CM_LISTENING, VERBS_PORT, listening
 from bluebridge.host_tools.pytest_plugin.lab import Lab
 from tests.vm.conftest import BOOT_SECONDS
-from tests.vm.network import address, complaints
+from tests.vm.network import address, complaints, eventually, ping, statistics
 
 pytestmark = pytest.mark.timeout(3 * BOOT_SECONDS)
 LIMIT = 90
 COUNT = 20
 DEVICES = {"connectx5": "mlx5_0", "connectx3": "mlx4_0"}
+REQUESTS = {
+    Op.WRITE: "rx_write_requests",
+    Op.READ: "rx_read_requests",
+    Op.FETCH_ADD: "rx_atomic_requests",
+}
+"""Requests by the names of their counters at who gets them."""
+RNR = 1
+"""Of a syndrome its upper bits."""
+FCS = 4
 V1, V2 = 2, 3
 """Places of the GIDs of an IPv4 address."""
 
@@ -125,6 +138,60 @@ def test_a_thousand_pages_are_brought_in_on_demand(pair: Pair) -> None:
     for device_name, kind in (("b", "write"), ("b", "read"), ("a", "READ")):
         assert faults[device_name, kind, "OK"] >= 500
     assert faults["a", "SEND", "OK"]
+
+
+def on_the_wire(pair: Pair) -> Counter[tuple[str, str]]:
+    """Frames with their bytes, requests and NAKs that the log has, by sender and kind."""
+    found = Counter[tuple[str, str]]()
+    for event in LogReader(pair.logs).events(Filter(kinds=frozenset((Kind.WIRE,)))):
+        if event.what is What.FRAME:
+            found[event.device, "frames"] += 1
+            found[event.device, "bytes"] += event.length + FCS
+        elif event.what is What.REQUEST:
+            found[event.device, REQUESTS.get(read_message(event).op, "other")] += 1
+        elif event.what is What.RESPONSE and read_message(event).syndrome >> 5 == RNR:
+            found[event.device, "RNR"] += 1
+    return found
+
+
+def q_counters(machine: Vm) -> dict[str, int]:
+    """The counters that `rdma statistic` shows of the port."""
+    (told,) = json.loads(machine.run("rdma -j statistic show link mlx5_0/1").text)
+    return {name: value for name, value in told.items() if isinstance(value, int)}
+
+
+def agree(pair: Pair) -> bool:
+    """Whether both guests' counters are those of the log: of the port, and of queue pairs."""
+    sent, wanted, told = on_the_wire(pair), dict[str, int](), dict[str, int]()
+    for own, other in (("a", "b"), ("b", "a")):
+        machine = pair.a if own == "a" else pair.b
+        frames, queues = statistics(machine), q_counters(machine)
+        wanted |= {f"{own} {name}": sent[other, name] for name in REQUESTS.values()}
+        told |= {f"{own} {name}": queues[name] for name in REQUESTS.values()}
+        wanted |= {f"{own} rnr": sent[other, "RNR"], f"{own} without": sent[own, "RNR"]}
+        told |= {
+            f"{own} rnr": queues["rnr_nak_retry_err"],
+            f"{own} without": queues["out_of_buffer"],
+        }
+        for way, by in (("tx", own), ("rx", other)):
+            wanted |= {f"{own} {way}": sent[by, "frames"], f"{own} {way} bytes": sent[by, "bytes"]}
+            told[f"{own} {way}"] = frames[f"{way}_packets_phy"]
+            told[f"{own} {way} bytes"] = frames[f"{way}_bytes_phy"]
+    print("\n".join(f"{name}: log {wanted[name]}, counter {told[name]}" for name in wanted))
+    return told == wanted
+
+
+def test_counters_are_equal_to_the_log(pair: Pair) -> None:
+    """Those of `rdma statistic` and `ethtool -S`, after work that both tell in numbers."""
+    a, b = pair.machines
+    count = {"rx_write_requests": 60, "rx_read_requests": 40, "rx_atomic_requests": 20}
+    for words, number in zip(("write_bw", "read_bw", "atomic_bw"), count.values(), strict=True):
+        size = "" if words == "atomic_bw" else "-s 4096"
+        both(b, a, f"ib_{words} -x {V2} {size} -n {number}")
+    both(b, a, f"ib_send_bw -x {V2} -s 4096 -n 300 -r 1")
+    ping(a, address(b))
+    assert {name: q_counters(b)[name] for name in count} == count
+    eventually(lambda: agree(pair))
 
 
 @pytest.mark.brief

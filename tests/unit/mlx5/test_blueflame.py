@@ -14,12 +14,8 @@ from bluebridge.device.layout.mlx5.commands import Opcode
 from bluebridge.device.layout.mlx5.cqe import CQE
 from bluebridge.device.layout.mlx5.init_segment import BLUEFLAME_BUFFER, SEND_DOORBELL, UAR_BYTES
 from bluebridge.device.layout.mlx5.wqe import INLINE, SendOpcode
-from bluebridge.device.mlx5.adapter import Adapter, Stage
-from bluebridge.device.mlx5.device import Hca
 from bluebridge.device.mlx5.registers.send_registers import QUIET_SECONDS
 from bluebridge.device.mlx5.settings.capabilities import Capabilities
-from bluebridge.device.mlx5.settings.config import Config
-from tests.models.fake_host import FakeHost
 from tests.models.mlx5_node import SIGNALLED
 from tests.models.mlx5_pair import LOG_SQ, RoceNode
 
@@ -29,10 +25,7 @@ PAYLOAD = b"straight from the processor"
 class StoringNode(RoceNode):
     """A guest whose adapter offers BlueFlame."""
 
-    def make_adapter(self, host: FakeHost, fabric: LocalFabric) -> Adapter:  # type: ignore[override]
-        self.hca = Hca(host, [fabric], Config(host.name, self.mac, blueflame=True))
-        self.hca.adapter.stage = Stage.INITIALISED
-        return self.hca.adapter
+    blueflame = True
 
 
 class Sender:
