@@ -192,6 +192,44 @@ def test_a_receive_of_an_srq_names_the_srq() -> None:
     assert len(b.received()) == len(a.sent()) == 1
 
 
+def test_requests_of_xrc_wait_for_absent_pages(paged: Paged) -> None:
+    """Those of the sender, those of the SRQ that a request names, and what it writes to."""
+    (a, b), here, there = paged.nodes, paged.here, paged.there
+    xrcd, cq = b.make(Opcode.ALLOC_XRCD), b.make_cq()
+    queues = [b.make_xrc_srq(xrcd, cq) for _ in range(2)]
+    sender = a.make_pair(Service.XRC, rq_type=Receives.NONE)
+    target = b.make_pair(
+        Service.XRC, rq_type=Receives.SHARED, srqn=queues[0].number, no_sq=1, xrcd=xrcd
+    )
+    sender.connect(target)
+    target.connect(sender)
+    filled(here, b"from xrc")
+    for place, queue in enumerate(queues):
+        queue.post()
+        entry = pack(">IIQ", 64, there.key, there.start + place * PAGE)
+        b.host.poke(queue.address + 16, entry)
+        named = pack(">I12x", queue.number)
+        sender.post(SendOpcode.SEND, named + paged.segment(here, 8))
+        faults = paged.serve()
+        assert [(fault.fault, fault.queue) for fault in faults if fault.queue != sender.number] == [
+            (WqeFault.SRQ, queue.number)
+        ]
+        assert (len(faults), len(b.completions(cq))) == (2, 1)
+        assert there.peek(there.start + place * PAGE, 8) == b"from xrc"
+        there.take(0, there.count)
+        here.take(0, here.count)
+    address = there.start + 9 * PAGE
+    named = pack(">I12x", queues[1].number) + remote(address, there.key)
+    sender.post(SendOpcode.RDMA_WRITE, named + sender.data(b"written"))
+    (fault,) = paged.serve()
+    assert (fault.sub_type, fault.rkey, fault.va) == (FaultSubtype.RDMA, there.key, address)
+    assert there.peek(address, 7) == b"written"
+    sender.post(SendOpcode.RDMA_READ, named + paged.segment(here, 7))
+    assert paged.serve()
+    assert here.peek(here.start + WITHIN, 7) == b"written"
+    assert opcodes(sender.sent()) == [CqeOpcode.REQUEST] * 4
+
+
 def test_a_datagram_from_absent_pages_leaves_later() -> None:
     paged = Paged(packets=False, service=Service.UD)
     a, b, here = paged.a, paged.b, paged.here
