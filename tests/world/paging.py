@@ -8,6 +8,7 @@ from struct import pack
 
 from bluebridge.device.layout.mlx5.commands import Status
 from bluebridge.device.layout.mlx5.cqe import CqeOpcode
+from bluebridge.device.layout.mlx5.wqe import SHORT_OPERANDS
 from tests.models.mlx5_paged import PAGE, STEP, Paged, content_of, filled
 from tests.models.mlx5_pager import PageFault, Pager
 from tests.models.mlx5_pair import SendOpcode, opcodes, remote
@@ -72,8 +73,15 @@ def run(network: str, seed: int) -> int:
                 theirs[size + posted * 64 : size + posted * 64 + length] = content
                 a.post(SendOpcode.SEND, segment)
             elif kind == 2:
-                place = remote(there.start + 3 * size - 8, there.key) + pack(">QQ", 1, 0)
-                a.post(SendOpcode.ATOMIC_FA, place + paged.segment(here, 8, 3 * size))
+                place = remote(there.start + 3 * size - 8, there.key)
+                if network == "messages" and some.random() < 0.5:  # of 4 bytes, the lower ones
+                    add, segment = pack(">II8x", 1, 0), paged.segment(here, 4, 3 * size)
+                    a.post(
+                        SendOpcode.ATOMIC_MASKED_FA | SHORT_OPERANDS << 24, place + add + segment
+                    )
+                else:
+                    add, segment = pack(">QQ", 1, 0), paged.segment(here, 8, 3 * size)
+                    a.post(SendOpcode.ATOMIC_FA, place + add + segment)
                 counter += 1
             else:
                 place = remote(there.start, there.key) + paged.segment(here, length, 2 * size)
