@@ -39,6 +39,11 @@ MAKES: list[Any] = [
     for opcode, make in makes.items()
 ]
 """Ways to make an object of a card, with the command that makes it."""
+WITH_PAGES: dict[str, Callable[..., object]] = {
+    **{name: make for name, make in CONNECTX3_MAKES.items() if name != "SW2HW_MPT"},
+    "RST2INIT_QP": CONNECTX5_MAKES["CREATE_QP"],
+}
+"""Ways to make an object of a ConnectX-3 with a list of pages, and the command that takes it."""
 REFUSED = {"connectx3": "EXCEED_LIM", "connectx5": "LIM_ERR"}
 TIMES = 20
 """More often than there are vectors."""
@@ -73,9 +78,9 @@ def test_what_could_not_be_made_keeps_nothing(
         make(device, domain, cq)
 
 
-@pytest.mark.parametrize("opcode", ["SW2HW_CQ", "SW2HW_EQ", "SW2HW_SRQ"])
+@pytest.mark.parametrize("opcode", WITH_PAGES)
 def test_without_entries_for_pages_nothing_is_kept(folders: dict[str, Path], opcode: str) -> None:
-    make: Callable[..., object] = CONNECTX3_MAKES[opcode]
+    make = WITH_PAGES[opcode]
     folder = folders["connectx3"]
     with contextlib.closing(SocketBus(folder / "a")) as bus, open_device(bus) as device:
         domain, cq = device.alloc_pd(), device.create_cq(16)

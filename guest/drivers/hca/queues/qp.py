@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
 from bluebridge.device.layout.fields import Value
 from bluebridge.device.layout.mlx4.commands import TRANSITIONS, Opcode, OptPar
 from bluebridge.device.layout.mlx4.contexts import (
@@ -162,7 +164,11 @@ class Qp(WorkQueues):
         qpn = _allocate_number(adapter, init.type, port.number)
         self.port_number = port.number
         self._port = port
-        super().__init__(adapter, qpn, pdn, init, port, blueflame, srq)
+        with ExitStack() as undo:
+            if init.type is not QpType.GSI:
+                undo.callback(adapter.numbers.queue_pairs.free, qpn)
+            super().__init__(adapter, qpn, pdn, init, port, blueflame, srq)
+            undo.pop_all()
         self._fixed = self._fixed_fields(pdn)
         self._clear()
         adapter.queue_pairs[qpn] = self

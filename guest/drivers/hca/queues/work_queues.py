@@ -97,8 +97,11 @@ class WorkQueues(StateChanges):
         self._icm = adapter.icm
         self._memory = adapter.bus.allocate(max(4096, -(-length // 4096) * 4096))
         self.data = self._memory.view
+        with ExitStack() as undo:
+            undo.callback(self._memory.free)
+            self.mtt = adapter.icm.allocate_mtt_contiguous(self._memory.address, len(self.data))
+            undo.pop_all()
         self._words = self.data.cast("I")
-        self.mtt = adapter.icm.allocate_mtt_contiguous(self._memory.address, len(self.data))
         self._record = adapter.bus.allocate(4, 4)
         self.record_word = self._record.view.cast("I")
         self._ring = adapter.bus.write32
