@@ -44,6 +44,7 @@ MODULES = tuple(
         "drivers.common.completion_ring",
         "drivers.common.event_queue",
         "drivers.common.qp_attributes",
+        "drivers.common.receive_queue",
         "drivers.common.shared_receives",
         "drivers.dma.channel",
         "drivers.hca.posting.operations",

@@ -80,7 +80,7 @@ def test_receive_counter_out_of_nowhere(contexts: tuple[Context, Context]) -> No
     """A doorbell record that claims 65535 receives: the entries are garbage, the sender is told."""
     a, b = connected(*contexts)
     fill(a, b)
-    b.hca_qp.record_word[0] = 0xFFFFFFFF
+    b.hca_qp._record_words[0] = 0xFFFFFFFF
     a.send(WrOpcode.SEND, [a.sge(0, 64)])
     (wc,) = a.wait()
     assert wc.status is not OK

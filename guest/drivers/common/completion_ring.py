@@ -22,8 +22,10 @@ class CompletionRing(ABC):
     """A ring of `1 << log` completions of `1 << shift` bytes, which hardware writes.
 
     The last byte of an entry has a bit, `owner`, that changes with each lap; the word at byte
-    `named` says whose completion it is. Events go to `channel`.
+    `named` says whose completion it is. Events go to `channel`. Cards set `cqn`, its number.
     """
+
+    cqn: int
 
     def __init__(
         self,

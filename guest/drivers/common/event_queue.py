@@ -1,4 +1,4 @@
-"""An event queue of a device without its registers: waiting, waking, events that are pending."""
+"""An event queue of a device without its registers: waiting, waking, its ring of entries."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections import deque
+from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from bluebridge.guest.verbs.interface import HEALTH_SECONDS, Health
 
+LOG_ENTRIES: Final = 9
+ENTRIES: Final = 1 << LOG_ENTRIES
 Event = TypeVar("Event")
 
 
@@ -114,6 +117,61 @@ class EventQueue(ABC, Generic[Event]):
     def _signal(self) -> None:
         with contextlib.suppress(OSError):
             os.write(self._fd, b"\1\0\0\0\0\0\0\0")
+
+
+class EventRing(EventQueue[Event]):
+    """An event queue of `ENTRIES` entries in `data`, memory that hardware writes.
+
+    The byte at `owner` of an entry has at `bit` whether the lap is an odd one. While the queue is
+    open it is among `queues`.
+    """
+
+    def __init__(
+        self,
+        health: Health,
+        fd: int,
+        queues: list[EventQueue[Event]],
+        data: memoryview,
+        owner: int,
+        bit: int,
+    ) -> None:
+        super().__init__(health, fd)
+        self._queues = queues
+        self._data = data
+        self._size, self._owner, self._bit = len(data) // ENTRIES, owner, bit
+        self._consumer = 0
+        self._parts = ExitStack()
+
+    def _start(self, parts: ExitStack) -> None:
+        """Arm the queue, which the device knows from now on; its end closes `parts`."""
+        self._parts = parts
+        self._queues.append(self)
+        self._rearm()
+
+    def _release(self) -> None:
+        self._queues.remove(self)
+        self._parts.close()
+
+    def _consume(self) -> None:
+        data, consumer = self._data, self._consumer
+        size, owner, bit = self._size, self._owner, self._bit
+        while True:
+            offset = (consumer & (ENTRIES - 1)) * size
+            if (data[offset + owner] >> bit) & 1 != (consumer >> LOG_ENTRIES) & 1:
+                break
+            self._take(data[offset + 1], data[offset : offset + size])
+            consumer += 1
+        if consumer != self._consumer:
+            self._consumer = consumer
+            self._rearm()
+
+    @abstractmethod
+    def _take(self, kind: int, entry: memoryview) -> None:
+        """Turn one entry into pending events."""
+
+    @abstractmethod
+    def _rearm(self) -> None:
+        """Tell the device what was consumed, and ask for the next interrupt."""
 
 
 @dataclass(slots=True, frozen=True)

@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from bluebridge.device.layout.net.ip import ROCE_V2
 from bluebridge.guest.drivers.common.health import HcaError
 from bluebridge.guest.errors import VerbsError
+from bluebridge.guest.verbs.values import PortAttr
 
 MTU = 1500
 """Of Ethernet: drivers set no other."""
@@ -40,6 +41,15 @@ class GidTable(ABC):
     @abstractmethod
     def _write_gids(self) -> None:
         """Tell the device the present GIDs."""
+
+    @abstractmethod
+    def _link_is_up(self) -> bool:
+        """Ask the device for the state of the link."""
+
+    def refresh(self) -> PortAttr:
+        """Query the device for the port's state and return it."""
+        self.active = self._link_is_up()
+        return PortAttr(self.active, self.mac, self.rdma_mtu, self.eth_mtu, tuple(self.gids))
 
     @property
     def rdma_mtu(self) -> int:

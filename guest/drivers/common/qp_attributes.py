@@ -13,9 +13,9 @@ Queue = TypeVar("Queue")
 
 
 def own(kind: type[Queue], queue: object) -> Queue:
-    """Return a queue that is one of this driver's; raises `VerbsError` for any other."""
+    """Return a queue or channel that is one of this driver's; raises `VerbsError` for another."""
     if not isinstance(queue, kind):
-        raise VerbsError("the completion queue or SRQ is not one of this device")
+        raise VerbsError("the completion queue, channel or SRQ is not one of this device")
     return queue
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 import threading
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Final
 
@@ -13,6 +12,9 @@ from bluebridge.guest.bus.interface import Bus
 from bluebridge.guest.errors import VerbsError
 from bluebridge.guest.verbs.values import RecvWr
 
+DATA: Final = struct.Struct(">IIQ")
+END_OF_LIST: Final = 0x100
+"""The key that ends the pieces of a receive: the invalid key of both cards."""
 NEXT: Final = struct.Struct(">2xH12x")
 """The head of an entry: which entry is free after it."""
 _PAGE: Final = 4096
@@ -23,13 +25,25 @@ def log2(value: int) -> int:
     return max(0, value - 1).bit_length()
 
 
-class SharedReceives(ABC):
+def write_receive(data: memoryview, offset: int, wr: RecvWr, max_sge: int) -> None:
+    """Fill the data segments of a receive entry and end the list."""
+    for address, length, lkey in wr.sg_list:
+        DATA.pack_into(data, offset, length, lkey, address)
+        offset += 16
+    if len(wr.sg_list) < max_sge:
+        DATA.pack_into(data, offset, 0, END_OF_LIST, 0)
+
+
+class SharedReceives:
     """The entries of a queue of receive requests that several queue pairs take from.
 
     Free entries form a list linked through the entries themselves; one entry stays unused, as in
     Linux, so that head and tail of that list never meet. `log_most` is the card's limit of
-    entries. Raises `VerbsError` for a queue that the card cannot have.
+    entries. Raises `VerbsError` for a queue that the card cannot have. Cards set `srqn`, its
+    number.
     """
+
+    srqn: int
 
     def __init__(self, bus: Bus, max_wr: int, max_sge: int, log_most: int) -> None:
         self._log = max_wr.bit_length()
@@ -66,10 +80,6 @@ class SharedReceives(ABC):
             self._tail = index
             return self._wr_ids[index]
 
-    @abstractmethod
-    def _write(self, offset: int, wr: RecvWr) -> None:
-        """Write the data segments of a request at `offset` of the queue's memory."""
-
     def _free_memory(self) -> None:
         self.record_word.release()
         self._record.free()
@@ -83,5 +93,5 @@ class SharedReceives(ABC):
         offset = self._head << self.shift
         self._wr_ids[self._head] = wr.wr_id
         (self._head,) = NEXT.unpack_from(self.data, offset)
-        self._write(offset + 16, wr)
+        write_receive(self.data, offset + 16, wr, self._max_sge)
         self._posted += 1

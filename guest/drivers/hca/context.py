@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from random import Random
-from typing import Self
 
 from bluebridge.device.layout.mlx4.capabilities import BmmeFlag
 from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.device.layout.mlx4.ports import CONFIG_DEV, CONFIG_DEV_ROCE_PORT
 from bluebridge.device.layout.net.ip import ROCE_PORT
-from bluebridge.guest.bus.interface import Bus, DmaMemory
+from bluebridge.guest.bus.interface import Bus
 from bluebridge.guest.drivers.common.blueflame import BlueFlameUse
-from bluebridge.guest.drivers.common.gid_table import GID_BYTES, MAC_BYTES
+from bluebridge.guest.drivers.common.context import Domain, OpenPort
+from bluebridge.guest.drivers.common.event_queue import EventQueue
 from bluebridge.guest.drivers.common.health import HcaError
+from bluebridge.guest.drivers.common.qp_attributes import own
+from bluebridge.guest.drivers.common.regions import MAX_FAST_REG_PAGES
 from bluebridge.guest.drivers.common.vectors import DEFAULT_VECTORS
 from bluebridge.guest.drivers.hca.ports import Port
 from bluebridge.guest.drivers.hca.posting.blueflame import BlueFlame
@@ -23,29 +25,18 @@ from bluebridge.guest.drivers.hca.queues.qp import Qp
 from bluebridge.guest.drivers.hca.queues.work_queues import Srq
 from bluebridge.guest.drivers.hca.resources.adapter import Adapter
 from bluebridge.guest.drivers.hca.resources.icm import DEFAULT, Profile
-from bluebridge.guest.drivers.hca.resources.memory_regions import (
-    MAX_FAST_REG_PAGES,
-    DmaMr,
-    FastRegMr,
-    Mr,
-)
+from bluebridge.guest.drivers.hca.resources.memory_regions import DmaMr, FastRegMr, Mr
 from bluebridge.guest.errors import VerbsError
 from bluebridge.guest.verbs.enums import AccessFlags
 from bluebridge.guest.verbs.interface import EthernetPort
-from bluebridge.guest.verbs.values import (
-    CompletionChannel,
-    DeviceAttr,
-    PortAttr,
-    QpInit,
-    RoceAddress,
-)
+from bluebridge.guest.verbs.values import CompletionChannel, CompletionQueue, DeviceAttr, QpInit
 
 NAME = "mlx4_0"
 INTERRUPT_SECONDS = 10.0
 _NOP_MODIFIER = 0x1F
 
 
-class Pd:
+class Pd(Domain):
     """A protection domain; `port` and `blueflame` are for its queue pairs."""
 
     def __init__(self, adapter: Adapter, port: EthernetPort, blueflame: BlueFlame | None) -> None:
@@ -58,23 +49,10 @@ class Pd:
         """Register all of memory; addresses in the region are DMA addresses."""
         return DmaMr(self._adapter, self.pdn, access)
 
-    def reg_mr(
-        self,
-        memory: int | Sequence[int],
-        length: int,
-        iova: int | None = None,
-        access: AccessFlags | int = AccessFlags.LOCAL_WRITE,
-        page_shift: int = 12,
+    def _register(
+        self, pages: Sequence[int], shift: int, iova: int, length: int, access: AccessFlags | int
     ) -> Mr:
-        """Register `length` bytes; peers and work requests address them from `iova` on.
-
-        `memory` is the DMA address of contiguous memory, or the addresses of all its pages of
-        `1 << page_shift` bytes; the first page's offset is that of `iova`. `iova` defaults to the
-        (first) address. Raises `VerbsError`.
-        """
-        if iova is None:
-            iova = memory if isinstance(memory, int) else memory[0]
-        return Mr(self._adapter, self.pdn, memory, length, iova, access, page_shift)
+        return Mr(self._adapter, self.pdn, pages, shift, iova, length, access)
 
     def alloc_fast_reg_mr(self, max_pages: int) -> FastRegMr:
         """Make a region for REG_MR work requests of up to `max_pages` pages (511 at most)."""
@@ -93,27 +71,23 @@ class Pd:
         self._adapter.numbers.protection_domains.free(self.pdn)
 
 
-class PortContext:
+class PortContext(OpenPort):
     """An open HCA bound to one of its ports; `Context.port` makes it.
 
     Besides the interface of verbs it has `adapter`, the common parts of the device, and
-    `async_events` (`AsyncEvent`s of ports, queue pairs and queues). A completion channel is an
-    event queue of the device with an MSI-X vector of its own, whose eventfd is `fileno()`.
+    `async_events` (`AsyncEvent`s of ports, queue pairs and queues).
     """
+
+    ethernet_port: Port
 
     def __init__(
         self, device: Context, adapter: Adapter, port: Port, async_events: AsyncEventQueue
     ) -> None:
         self._device = device
         self.adapter = adapter
-        self.health = adapter.health
-        self.name = adapter.name
+        super().__init__(adapter.bus, adapter.health, adapter.name)
         self.ethernet_port = port
         self.async_events = async_events
-
-    def allocate(self, length: int, align: int = 4096) -> DmaMemory:
-        """Allocate contiguous zeroed DMA memory; raises `MemoryError`."""
-        return self.adapter.bus.allocate(length, align)
 
     def alloc_pd(self) -> Pd:
         """Make a protection domain."""
@@ -125,9 +99,8 @@ class PortContext:
 
     def create_cq(self, entries: int, channel: CompletionChannel | None = None) -> Cq:
         """Make a completion queue; `channel` is where its events go."""
-        if channel is not None and not isinstance(channel, CompChannel):
-            raise VerbsError("the completion channel is not one of this device")
-        return Cq(self.adapter, entries, channel, self.async_events.eqn)
+        found = None if channel is None else own(CompChannel, channel)
+        return Cq(self.adapter, entries, found, self.async_events.eqn)
 
     def query_device(self) -> DeviceAttr:
         """Return the device's limits and abilities out of the answer to QUERY_DEV_CAP."""
@@ -149,27 +122,12 @@ class PortContext:
             flags=cap("flags_hi") << 32 | cap("flags_lo"),
         )
 
-    def query_port(self) -> PortAttr:
-        """Return the present state of the port."""
-        return self.ethernet_port.refresh()
-
     @property
     def local_dma_lkey(self) -> int | None:
         """The local key that reaches all DMA memory in every PD, None when there is none."""
         if not self.adapter.capability("bmme_flags") & BmmeFlag.RESERVED_LKEY:
             return None
         return self.adapter.capability("reserved_lkey")
-
-    @property
-    def address(self) -> bytes:
-        """The port's link-local GID (16 bytes), then its MAC address (6 bytes)."""
-        return self.ethernet_port.gids[0] + self.ethernet_port.mac
-
-    def address_vector(self, address: bytes) -> RoceAddress:
-        """Return the way to the device with that `address`, from the link-local GID."""
-        if len(address) != GID_BYTES + MAC_BYTES:
-            raise VerbsError(f"{address.hex()} is not the address of a RoCE device")
-        return RoceAddress(address[:GID_BYTES], address[GID_BYTES:])
 
     def port(self, number: int) -> PortContext:
         """Return the HCA bound to port `number`, brought up if need be; raises `VerbsError`."""
@@ -178,12 +136,6 @@ class PortContext:
     def close(self) -> None:
         """Take the port down and destroy its queue pairs; a second call does nothing."""
         self._device.close_port(self.ethernet_port)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_exc: object) -> None:
-        self.close()
 
 
 class Context(PortContext):
@@ -203,7 +155,7 @@ class Context(PortContext):
         super().__init__(self, adapter, port, events)
         self.blueflame = blueflame
         self.node_guid = int.from_bytes(port.mac[:3] + b"\xff\xfe" + port.mac[3:], "big")
-        self.channels: list[CompChannel] = []
+        self.channels: list[EventQueue[CompletionQueue]] = []
         self._ports = ports
         self._others: dict[int, PortContext] = {}
         self.opened = True

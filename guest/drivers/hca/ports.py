@@ -23,7 +23,6 @@ from bluebridge.device.layout.net.ip import IPV4_MAPPED, ROCE_V2
 from bluebridge.guest.drivers.common.gid_table import MTU, GidTable
 from bluebridge.guest.drivers.common.health import HcaError
 from bluebridge.guest.drivers.hca.resources.commands import FirmwareCommands
-from bluebridge.guest.verbs.values import PortAttr
 
 _ETHERNET_FORM = 1  # op modifier of SET_PORT
 _MTU_AND_PAUSE_VALID = 7
@@ -72,11 +71,9 @@ class Port(GidTable):
         self._commands.run(Opcode.CLOSE_PORT, self.number)
         self.active = False
 
-    def refresh(self) -> PortAttr:
-        """Query the device for the port's state and return it."""
+    def _link_is_up(self) -> bool:
         data = self._commands.query(Opcode.QUERY_PORT, self.number)
-        self.active = bool(QUERY_PORT.get(data, "link_up"))
-        return PortAttr(self.active, self.mac, self.rdma_mtu, self.eth_mtu, tuple(self.gids))
+        return bool(QUERY_PORT.get(data, "link_up"))
 
     def note_event(self, subtype: int) -> None:
         """Update the port's state after a port event of type `subtype`."""

@@ -4,37 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from random import Random
-from typing import Final, Self
+from typing import Final
 
 from bluebridge.device.layout.mlx5.commands import Opcode
-from bluebridge.guest.bus.interface import Bus, DmaMemory
+from bluebridge.guest.bus.interface import Bus
 from bluebridge.guest.drivers.common.blueflame import BlueFlameUse
-from bluebridge.guest.drivers.common.gid_table import GID_BYTES, MAC_BYTES
+from bluebridge.guest.drivers.common.context import Domain, OpenPort
+from bluebridge.guest.drivers.common.event_queue import EventQueue
 from bluebridge.guest.drivers.common.qp_attributes import own
+from bluebridge.guest.drivers.common.regions import MAX_FAST_REG_PAGES
 from bluebridge.guest.drivers.common.vectors import DEFAULT_VECTORS
 from bluebridge.guest.drivers.mlx5.adapter import Adapter
 from bluebridge.guest.drivers.mlx5.cq import Cq
 from bluebridge.guest.drivers.mlx5.event_queues import AsyncEventQueue, CompChannel
 from bluebridge.guest.drivers.mlx5.frame_qp import FrameQp
-from bluebridge.guest.drivers.mlx5.keys import MAX_FAST_REG_PAGES, DmaMr, FastRegMr, Mr
+from bluebridge.guest.drivers.mlx5.keys import DmaMr, FastRegMr, Mr
 from bluebridge.guest.drivers.mlx5.ports import Port
 from bluebridge.guest.drivers.mlx5.qp import Qp
 from bluebridge.guest.drivers.mlx5.work_queues import Srq
 from bluebridge.guest.errors import VerbsError
 from bluebridge.guest.verbs.enums import AccessFlags, QpType
-from bluebridge.guest.verbs.values import (
-    CompletionChannel,
-    DeviceAttr,
-    PortAttr,
-    QpInit,
-    RoceAddress,
-)
+from bluebridge.guest.verbs.values import CompletionChannel, CompletionQueue, DeviceAttr, QpInit
 
 NAME: Final = "mlx5_0"
 _PAGE_SIZES: Final = (1 << 64) - (1 << 12)
 
 
-class Pd:
+class Pd(Domain):
     """A protection domain; `port` is for its queue pairs."""
 
     def __init__(self, adapter: Adapter, port: Port) -> None:
@@ -46,18 +42,10 @@ class Pd:
         """Register all of memory; addresses in the region are DMA addresses."""
         return DmaMr(self._adapter, self.pdn, access)
 
-    def reg_mr(
-        self,
-        memory: int | Sequence[int],
-        length: int,
-        iova: int | None = None,
-        access: AccessFlags | int = AccessFlags.LOCAL_WRITE,
-        page_shift: int = 12,
+    def _register(
+        self, pages: Sequence[int], shift: int, iova: int, length: int, access: AccessFlags | int
     ) -> Mr:
-        """Register `length` bytes; see `guest.verbs.interface.ProtectionDomain.reg_mr`."""
-        if iova is None:
-            iova = memory if isinstance(memory, int) else memory[0]
-        return Mr(self._adapter, self.pdn, memory, length, iova, access, page_shift)
+        return Mr(self._adapter, self.pdn, pages, shift, iova, length, access)
 
     def alloc_fast_reg_mr(self, max_pages: int) -> FastRegMr:
         """Make a region for REG_MR work requests of up to `max_pages` pages (511 at most)."""
@@ -78,26 +66,22 @@ class Pd:
         self._adapter.commands.run(Opcode.DEALLOC_PD, number=self.pdn)
 
 
-class Context:
+class Context(OpenPort):
     """An open adapter with its port; implements `guest.verbs.interface.Device`.
 
     Besides that interface it has `adapter`, the common parts of the device, and `async_events`
-    (`AsyncEvent`s of the port, queue pairs and queues). A completion channel is an event queue of
-    the device with an MSI-X vector of its own, whose eventfd is `fileno()`. `open_mlx5` makes one.
+    (`AsyncEvent`s of the port, queue pairs and queues). `open_mlx5` makes one.
     """
+
+    ethernet_port: Port
 
     def __init__(self, adapter: Adapter, port: Port, events: AsyncEventQueue) -> None:
         self.adapter = adapter
-        self.health = adapter.health
-        self.name = adapter.name
+        super().__init__(adapter.bus, adapter.health, adapter.name)
         self.ethernet_port = port
         self.async_events = events
-        self.channels: list[CompChannel] = []
+        self.channels: list[EventQueue[CompletionQueue]] = []
         self._opened = True
-
-    def allocate(self, length: int, align: int = 4096) -> DmaMemory:
-        """Allocate contiguous zeroed DMA memory; raises `MemoryError`."""
-        return self.adapter.bus.allocate(length, align)
 
     def alloc_pd(self) -> Pd:
         """Make a protection domain."""
@@ -132,25 +116,10 @@ class Context:
             flags=0,
         )
 
-    def query_port(self) -> PortAttr:
-        """Return the present state of the port."""
-        return self.ethernet_port.refresh()
-
     @property
     def local_dma_lkey(self) -> int:
         """The local key that reaches all DMA memory in every PD."""
         return self.adapter.local_dma_lkey
-
-    @property
-    def address(self) -> bytes:
-        """The port's link-local GID (16 bytes), then its MAC address (6 bytes)."""
-        return self.ethernet_port.gids[0] + self.ethernet_port.mac
-
-    def address_vector(self, address: bytes) -> RoceAddress:
-        """Return the way to the device with that `address`, from the link-local GID."""
-        if len(address) != GID_BYTES + MAC_BYTES:
-            raise VerbsError(f"{address.hex()} is not the address of a RoCE device")
-        return RoceAddress(address[:GID_BYTES], address[GID_BYTES:])
 
     def port(self, number: int) -> Context:
         """Return the device bound to port `number`; raises `VerbsError` for any but 1."""
@@ -172,12 +141,6 @@ class Context:
             channel.close()
         self.async_events.close()
         self.adapter.stop()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_exc: object) -> None:
-        self.close()
 
 
 def open_mlx5(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Final
@@ -19,12 +18,17 @@ from bluebridge.device.layout.mlx5.event_queues import (
     EventType,
 )
 from bluebridge.device.layout.mlx5.init_segment import EQ_ARM, UAR_BYTES
-from bluebridge.guest.drivers.common.event_queue import AsyncEvent, Event, EventQueue
+from bluebridge.guest.drivers.common.event_queue import (
+    ENTRIES,
+    LOG_ENTRIES,
+    AsyncEvent,
+    Event,
+    EventQueue,
+    EventRing,
+)
 from bluebridge.guest.drivers.mlx5.adapter import Adapter, page_list
 from bluebridge.guest.verbs.values import CompletionQueue
 
-LOG_ENTRIES: Final = 9
-ENTRIES: Final = 1 << LOG_ENTRIES
 ASYNC_EVENTS: Final = (
     EventType.COMMUNICATION_ESTABLISHED,
     EventType.SQ_DRAINED,
@@ -44,56 +48,37 @@ _MASK_BYTES: Final = 32
 _INDEX: Final = 0xFFFFFF
 
 
-class DeviceEventQueue(EventQueue[Event]):
+class DeviceEventQueue(EventRing[Event]):
     """An event queue for the `types` of events, or for those of completion queues that name it."""
 
-    def __init__(self, adapter: Adapter, vector: int, types: tuple[EventType, ...] = ()) -> None:
-        super().__init__(adapter.health, adapter.vectors.fd(vector))
+    def __init__(
+        self,
+        adapter: Adapter,
+        vector: int,
+        queues: list[EventQueue[Event]],
+        types: tuple[EventType, ...] = (),
+    ) -> None:
         self._adapter = adapter
-        self._vector = vector
-        self._memory = adapter.bus.allocate(ENTRIES * EQE_BYTES)
-        self._data = self._memory.view
-        for at in range(_OWNER, len(self._data), EQE_BYTES):
-            self._data[at] = 1  # what hardware has not written
-        self._consumer = 0
-        mask = sum(1 << kind for kind in types)
-        context = EQC.pack(log_size=LOG_ENTRIES, vector=vector, uar_page=adapter.uar)
-        data = CREATE_EQ.pack(
-            context=bytes(context), event_bitmask=mask.to_bytes(8, "big").ljust(_MASK_BYTES, b"\0")
-        )
-        pages = page_list(self._memory.address, len(self._data))
         with ExitStack() as undo:
-            undo.callback(self._give_back)
+            undo.callback(adapter.vectors.free, vector)
+            memory = adapter.bus.allocate(ENTRIES * EQE_BYTES)
+            undo.callback(memory.free)
+            fd = adapter.vectors.fd(vector)
+            super().__init__(adapter.health, fd, queues, memory.view, _OWNER, 0)
+            for at in range(_OWNER, len(self._data), EQE_BYTES):
+                self._data[at] = 1  # what hardware has not written
+            mask = sum(1 << kind for kind in types).to_bytes(8, "big")
+            context = EQC.pack(log_size=LOG_ENTRIES, vector=vector, uar_page=adapter.uar)
+            data = CREATE_EQ.pack(
+                context=bytes(context), event_bitmask=mask.ljust(_MASK_BYTES, b"\0")
+            )
+            pages = page_list(memory.address, len(self._data))
             self.eqn = adapter.commands.make(Opcode.CREATE_EQ, bytes(data) + pages)
-            undo.pop_all()
-        self._doorbell = adapter.uar * UAR_BYTES + EQ_ARM
-        self._rearm()
-
-    @abstractmethod
-    def _take(self, kind: int, entry: memoryview) -> None:
-        """Turn one entry into pending events."""
+            self._doorbell = adapter.uar * UAR_BYTES + EQ_ARM
+            self._start(undo.pop_all())
 
     def _stop(self) -> None:
         self._adapter.commands.run(Opcode.DESTROY_EQ, number=self.eqn)
-
-    def _release(self) -> None:
-        self._give_back()
-
-    def _give_back(self) -> None:
-        self._memory.free()
-        self._adapter.vectors.free(self._vector)
-
-    def _consume(self) -> None:
-        data, consumer = self._data, self._consumer
-        while True:
-            offset = (consumer & (ENTRIES - 1)) * EQE_BYTES
-            if data[offset + _OWNER] & 1 != (consumer >> LOG_ENTRIES) & 1:
-                break
-            self._take(data[offset + 1], data[offset : offset + EQE_BYTES])
-            consumer += 1
-        if consumer != self._consumer:
-            self._consumer = consumer
-            self._rearm()
 
     def _rearm(self) -> None:
         self._adapter.bus.write32(0, self._doorbell, self.eqn << 24 | self._consumer & _INDEX)
@@ -107,7 +92,7 @@ class AsyncEventQueue(DeviceEventQueue[AsyncEvent]):
 
     def __init__(self, adapter: Adapter, port_changed: Callable[[int], None]) -> None:
         self._port_changed = port_changed
-        super().__init__(adapter, ASYNC_VECTOR, ASYNC_EVENTS)
+        super().__init__(adapter, ASYNC_VECTOR, [], ASYNC_EVENTS)
 
     def _take(self, kind: int, entry: memoryview) -> None:
         if kind == EventType.PORT_CHANGE:
@@ -126,14 +111,8 @@ class CompChannel(DeviceEventQueue[CompletionQueue]):
     It is among `channels` while it is open. Raises `VerbsError` when no vector is left.
     """
 
-    def __init__(self, adapter: Adapter, channels: list[CompChannel]) -> None:
-        super().__init__(adapter, adapter.vectors.allocate())
-        self._channels = channels
-        channels.append(self)
-
-    def _release(self) -> None:
-        super()._release()
-        self._channels.remove(self)
+    def __init__(self, adapter: Adapter, channels: list[EventQueue[CompletionQueue]]) -> None:
+        super().__init__(adapter, adapter.vectors.allocate(), channels)
 
     def _take(self, kind: int, entry: memoryview) -> None:
         if kind != EventType.COMPLETION:

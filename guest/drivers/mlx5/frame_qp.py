@@ -75,7 +75,7 @@ class FrameQp(WorkQueues):
             self._sq_state = wanted
         self.state = target
         if target is QpState.RESET:
-            self._clear()
+            self._clear(self.user_index)
 
     def query_state(self) -> QpState:
         """Return the state that software set: the two queues have no more of it."""
@@ -130,7 +130,7 @@ class FrameQp(WorkQueues):
     def _receives(self, pdn: int) -> bytes:
         work = {
             "type": QueueType.CYCLIC, "pd": pdn, "doorbell_record": self._record.address,
-            "log_stride": self.receive_shift, "log_size": log2(self._rq_count),
+            "log_stride": self._rq_shift, "log_size": log2(self._rq_count),
         }  # fmt: skip
         context = RQC.pack(
             cqn=self.recv_cq.cqn, flush_in_error=1, no_vlan_strip=1, user_index=self.user_index
@@ -147,9 +147,3 @@ class FrameQp(WorkQueues):
         head = MODIFY_QUEUE.pack(state=known, number=number)
         table = SQC if opcode is Opcode.MODIFY_SQ else RQC
         self._adapter.commands.run(opcode, bytes(head) + bytes(table.pack(state=wanted)))
-
-    def _clear(self) -> None:
-        self.recv_cq.discard(self.user_index)
-        if self.send_cq is not self.recv_cq:
-            self.send_cq.discard(self.user_index)
-        self._empty()

@@ -10,19 +10,18 @@ from bluebridge.device.layout.fields import Value
 from bluebridge.device.layout.mlx5.commands import Opcode
 from bluebridge.device.layout.mlx5.contexts import MKC, AccessMode
 from bluebridge.device.layout.mlx5.objects import CREATE_MKEY, ENTRY
-from bluebridge.guest.drivers.common.region_pages import pages_of, rights
+from bluebridge.guest.drivers.common.region_pages import rights
+from bluebridge.guest.drivers.common.regions import FastRegistration, Region
 from bluebridge.guest.drivers.mlx5.adapter import Adapter
-from bluebridge.guest.errors import VerbsError
 from bluebridge.guest.verbs.enums import AccessFlags
 
-MAX_FAST_REG_PAGES: Final = 511
 ANY_PAIR: Final = 0xFFFFFF
 _ADDRESSES: Final = 2
 """Addresses of pages in 16 bytes, which lists are counted in."""
 _NAMES: Final = {"remote_atomic": "atomic"}
 
 
-class Key:
+class Key(Region):
     """A memory key of protection domain `pdn` with the context `values` and a list of pages."""
 
     def __init__(
@@ -38,41 +37,24 @@ class Key:
         listed = listed.ljust(8 * _ADDRESSES * units, b"\0")
         self._index = self._commands.make(Opcode.CREATE_MKEY, bytes(data) + listed)
         self._key = self._index << 8 | low
-        self._alive = True
 
-    @property
-    def lkey(self) -> int:
-        """The key for local work requests."""
-        return self._key
-
-    @property
-    def rkey(self) -> int:
-        """The key that a peer needs for RDMA to the region."""
-        return self._key
-
-    def close(self) -> None:
-        """Deregister the region; a second call does nothing."""
-        if self._alive:
-            self._alive = False
-            self._commands.run(Opcode.DESTROY_MKEY, number=self._index)
+    def _end(self) -> None:
+        self._commands.run(Opcode.DESTROY_MKEY, number=self._index)
 
 
 class Mr(Key):
-    """A memory region: `length` bytes from IOVA `iova` on."""
+    """A memory region: `length` bytes from IOVA `iova` on, in pages of `1 << shift` bytes."""
 
     def __init__(
         self,
         adapter: Adapter,
         pdn: int,
-        memory: int | Sequence[int],
-        length: int,
+        pages: Sequence[int],
+        shift: int,
         iova: int,
+        length: int,
         access: AccessFlags | int,
-        page_shift: int,
     ) -> None:
-        self.iova = iova
-        self.length = length
-        pages, shift = pages_of(memory, length, iova, page_shift)
         values: dict[str, Value] = {
             **key_rights(access), "access_mode": AccessMode.MTT,
             "start": iova, "length": length, "log_page_size": shift,
@@ -88,18 +70,15 @@ class DmaMr(Key):
         super().__init__(adapter, pdn, values)
 
 
-class FastRegMr(Key):
-    """A region that REG_MR work requests fill and LOCAL_INV or a peer's SEND_WITH_INV empties.
+class FastRegMr(FastRegistration, Key):
+    """A region of up to `max_pages` pages that work requests fill.
 
     `list_key` is the local key for the lists of pages (ib/wr.c: set_reg_data_seg).
     """
 
     def __init__(self, adapter: Adapter, pdn: int, max_pages: int) -> None:
-        if not 1 <= max_pages <= MAX_FAST_REG_PAGES:
-            raise VerbsError(f"{max_pages} pages: 1 to {MAX_FAST_REG_PAGES} are possible")
-        self.max_pages = max_pages
         self.list_key = adapter.local_dma_lkey
-        self.page_list = adapter.bus.allocate(4096)
+        self._make_list(adapter.bus, max_pages)
         values: dict[str, Value] = {
             "free": 1, "umr": 1, "access_mode": AccessMode.MTT, "may_invalidate": 1,
             "log_page_size": 12, "translations": -(-max_pages // _ADDRESSES),
@@ -108,20 +87,6 @@ class FastRegMr(Key):
             undo.callback(self.page_list.free)
             super().__init__(adapter, pdn, values)
             undo.pop_all()
-
-    def next_key(self) -> int:
-        """Count up the key's low byte for the next REG_MR and return the new key.
-
-        As Linux's ib_update_fast_reg_key.
-        """
-        self._key = (self._key & 0xFFFFFF00) | ((self._key + 1) & 0xFF)
-        return self._key
-
-    def close(self) -> None:
-        """Deregister the region; a second call does nothing."""
-        if self._alive:
-            super().close()
-            self.page_list.free()
 
 
 def key_rights(access: AccessFlags | int) -> dict[str, Value]:

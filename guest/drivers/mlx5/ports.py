@@ -40,7 +40,6 @@ from bluebridge.device.layout.net.ip import IPV4_MAPPED, ROCE_V2
 from bluebridge.guest.drivers.common.gid_table import MTU, NO_GID, GidTable
 from bluebridge.guest.drivers.mlx5.adapter import Adapter
 from bluebridge.guest.errors import DeviceLost, VerbsError
-from bluebridge.guest.verbs.values import PortAttr
 
 NO_TIR: Final = -1
 BROADCAST: Final = b"\xff" * 6
@@ -85,11 +84,9 @@ class Port(GidTable):
             self._administer(PortAdmin.DOWN)
         self.active = False
 
-    def refresh(self) -> PortAttr:
-        """Query the device for the port's state and return it."""
+    def _link_is_up(self) -> bool:
         data = self._commands.run(Opcode.QUERY_VPORT_STATE, output=VPORT_STATE.size)
-        self.active = bool(VPORT_STATE.get(data, "state"))
-        return PortAttr(self.active, self.mac, self.rdma_mtu, self.eth_mtu, tuple(self.gids))
+        return bool(VPORT_STATE.get(data, "state"))
 
     def note_event(self, subtype: int) -> None:
         """Update the port's state after a port event of type `subtype`."""

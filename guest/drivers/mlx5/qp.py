@@ -80,7 +80,7 @@ class Qp(WorkQueues):
         self._kind = SERVICES[init.type]
         values = self._fields(pdn)
         data = QP_IN.pack(context=bytes(QPC.pack(values)))
-        pages = self._pages(0, len(self._data))
+        pages = self._pages(0, len(self.data))
         with ExitStack() as undo:
             undo.callback(self._free)
             self.send_number = adapter.commands.make(Opcode.CREATE_QP, bytes(data) + pages)
@@ -96,7 +96,7 @@ class Qp(WorkQueues):
             self._adapter.commands.run(opcode, number=self.send_number)
             self.state = target
             if target is QpState.RESET:
-                self._clear()
+                self._clear(self.user_index)
             return
         opcode = _OPCODES[self.state, target]
         mask, values = 0, self._always_set(opcode, attr)
@@ -143,7 +143,7 @@ class Qp(WorkQueues):
         elif self._rq_count:
             values |= {
                 "rq_type": Receives.OWN, "log_rq_size": log2(self._rq_count),
-                "log_rq_stride": self.receive_shift - 4,
+                "log_rq_stride": self._rq_shift - 4,
             }  # fmt: skip
         return values
 
@@ -167,9 +167,3 @@ class Qp(WorkQueues):
             "pri_flow_label": to.flow_label, "pri_rgid": to.dgid, "pri_rmac": to.dmac,
             "pri_udp_port": FIRST_UDP_PORT, "pri_priority": to.service_level, "pri_port": _PORT,
         }  # fmt: skip
-
-    def _clear(self) -> None:
-        self.recv_cq.discard(self.user_index)
-        if self.send_cq is not self.recv_cq:
-            self.send_cq.discard(self.user_index)
-        self._empty()

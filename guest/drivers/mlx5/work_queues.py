@@ -14,19 +14,13 @@ from bluebridge.device.layout.mlx5.objects import CONTEXT, MODIFY_QUEUE
 from bluebridge.device.layout.mlx5.queue_pairs import RMP_LIMIT, RMP_READY
 from bluebridge.device.layout.mlx5.wqe import BLOCK_BYTES, CQE_REQUEST
 from bluebridge.guest.bus.byte_order import swap32
+from bluebridge.guest.drivers.common.receive_queue import Receives
 from bluebridge.guest.drivers.common.shared_receives import SharedReceives, log2
 from bluebridge.guest.drivers.mlx5.adapter import PAGE, Adapter, page_list
-from bluebridge.guest.drivers.mlx5.wqe import (
-    KEY_CHANGE_BYTES,
-    OPERATIONS,
-    OVERHEAD,
-    write_entry,
-    write_receive,
-)
+from bluebridge.guest.drivers.mlx5.wqe import KEY_CHANGE_BYTES, OPERATIONS, OVERHEAD, write_entry
 from bluebridge.guest.errors import VerbsError
 from bluebridge.guest.verbs.enums import QpType, WcOpcode
-from bluebridge.guest.verbs.transitions import StateChanges
-from bluebridge.guest.verbs.values import QpInit, RecvWr, SendWr
+from bluebridge.guest.verbs.values import QpInit, SendWr
 
 _COUNTER: Final = 0xFFFF
 _LONGEST: Final = 1024
@@ -66,38 +60,28 @@ class Srq(SharedReceives):
         self._adapter.commands.run(Opcode.DESTROY_RMP, number=self.srqn)
         self._free_memory()
 
-    def _write(self, offset: int, wr: RecvWr) -> None:
-        write_receive(self.data, offset, wr, self._max_sge)
 
-
-class WorkQueues(StateChanges):
+class WorkQueues(Receives):
     """Sends and receives of a queue pair in one buffer, receives first; `srq` may replace them.
 
     `send_number` is that of the queue pair or SQ, which doorbells and entries carry.
     """
 
     def __init__(self, adapter: Adapter, init: QpInit, srq: Srq | None) -> None:
-        self.type = init.type
-        self.srq = srq
+        self._size(init, adapter)
+        super().__init__(adapter.bus, init, srq, self._sends_at + self._sends)
         self.send_number = 0
         self._operations = OPERATIONS[init.type]
         self._always = CQE_REQUEST if init.signal_all else 0
         self._lock = threading.Lock()
-        self._recv_lock = threading.Lock()
-        self._size(init, adapter)
-        self._memory = adapter.bus.allocate(-(-(self._sends_at + self._sends) // PAGE) * PAGE)
-        self._data = self._memory.view
-        self._record = adapter.bus.allocate(8, 8)
-        self._record_words = self._record.view.cast("I")
         self._ring = adapter.bus.write64
         self._doorbell = adapter.uar * UAR_BYTES + SEND_DOORBELL
         self._blueflame = adapter.blueflame
         self._entry = bytearray(_LONGEST + BLOCK_BYTES)
         self._length = 0
         self._block = self._last = 0
-        self._sq_head = self._sq_tail = self._rq_head = self._rq_tail = 0
+        self._sq_head = self._sq_tail = 0
         self._sent: list[tuple[int, int, WcOpcode]] = []
-        self._rq_ids: list[int] = []
         self._empty()
 
     def post_send(self, wrs: SendWr | Sequence[SendWr]) -> None:
@@ -117,18 +101,6 @@ class WorkQueues(StateChanges):
                     if not self._stored(requests):
                         self._ring(0, self._doorbell, self._last)
 
-    def post_recv(self, wrs: RecvWr | Sequence[RecvWr]) -> None:
-        """Post one receive request or several; raises `VerbsError` like `post_send`."""
-        requests = (wrs,) if isinstance(wrs, RecvWr) else wrs
-        if not self._rq_count:
-            raise VerbsError("this queue pair has no receive queue of its own")
-        with self._recv_lock:
-            try:
-                for wr in requests:
-                    self._receive_one(wr)
-            finally:
-                self._record_words[0] = swap32(self._rq_head & _COUNTER)
-
     def opcode_of(self, index: int) -> WcOpcode:
         """Return the operation of the send entry that begins at block `index`."""
         return self._sent[index & self._sq_mask][2]
@@ -138,19 +110,6 @@ class WorkQueues(StateChanges):
         wr_id, number, _ = self._sent[index & self._sq_mask]
         self._sq_tail = number + 1
         return wr_id
-
-    def complete_recv(self, index: int) -> int:
-        """Retire the oldest receive entry, or SRQ entry `index`; returns its wr_id."""
-        if self.srq is not None:
-            return self.srq.complete(index)
-        tail = self._rq_tail
-        self._rq_tail = tail + 1
-        return self._rq_ids[tail & (self._rq_count - 1)]
-
-    def return_receive(self, index: int) -> None:
-        """Give SRQ entry `index` back, whose completion nobody will read."""
-        if self.srq is not None:
-            self.srq.complete(index)
 
     def _size(self, init: QpInit, adapter: Adapter) -> None:
         """Set where the queues lie in their memory; `VerbsError` when the device cannot have them.
@@ -176,32 +135,24 @@ class WorkQueues(StateChanges):
         self._sq_mask = (1 << self.log_sends) - 1
         self._room = blocks * BLOCK_BYTES - OVERHEAD[init.type]
         has_receives = init.srq is None and init.max_recv_wr > 0
-        self.receive_shift = max(4, log2(16 * max(1, init.max_recv_sge)))
+        self._rq_shift = max(4, log2(16 * max(1, init.max_recv_sge)))
         # An SQ of its own begins at a page.
-        least = (PAGE if init.type is QpType.RAW_ETH else BLOCK_BYTES) >> self.receive_shift
+        least = (PAGE if init.type is QpType.RAW_ETH else BLOCK_BYTES) >> self._rq_shift
         self._rq_count = 1 << log2(max(init.max_recv_wr, least)) if has_receives else 0
         self._most_receives = 1 << log2(init.max_recv_wr)
-        self._sends_at = self._rq_count << self.receive_shift
-        self._max_recv_sge = (1 << self.receive_shift) // 16
+        self._rq_offset = 0
+        self._sends_at = self._rq_count << self._rq_shift
+        self._max_recv_sge = (1 << self._rq_shift) // 16
 
     def _pages(self, start: int, length: int) -> bytes:
         """Return the list of pages of a part of the buffer, which begins at a page."""
         return page_list(self._memory.address + start, -(-length // PAGE) * PAGE)
 
     def _empty(self) -> None:
-        """Empty both queues, as they must be on leaving RESET."""
+        super()._empty()
         self._block = self._last = 0
         self._sq_head = self._sq_tail = 0
-        self._rq_head = self._rq_tail = 0
         self._sent = [(0, 0, WcOpcode.SEND)] * (1 << self.log_sends)
-        self._rq_ids = [0] * max(1, self._rq_count)
-        self._record_words[0] = self._record_words[1] = 0
-
-    def _free_memory(self) -> None:
-        """Free the queues' memory; the device must not know the queue pair any more."""
-        self._record_words.release()
-        self._record.free()
-        self._memory.free()
 
     def _post_one(self, wr: SendWr) -> None:
         head = self._sq_head
@@ -224,9 +175,9 @@ class WorkQueues(StateChanges):
         """Copy an entry into the ring, at whose end it may go on at the beginning."""
         at, first = self._sends_at, slot * BLOCK_BYTES
         before = min(end, self._sends - first)
-        self._data[at + first : at + first + before] = entry[:before]
+        self.data[at + first : at + first + before] = entry[:before]
         if before < end:
-            self._data[at : at + end - before] = entry[before:end]
+            self.data[at : at + end - before] = entry[before:end]
 
     def _stored(self, requests: Sequence[SendWr]) -> bool:
         """Return True if BlueFlame took what was posted: one request with inline data."""
@@ -246,14 +197,3 @@ class WorkQueues(StateChanges):
                 raise VerbsError(f"{len(wr.sg_list)} pieces do not fit into a send entry")
         elif 4 + len(payload) > self._room:
             raise VerbsError(f"{len(payload)} inline bytes do not fit into a send entry")
-
-    def _receive_one(self, wr: RecvWr) -> None:
-        head = self._rq_head
-        if head - self._rq_tail >= self._most_receives:
-            raise VerbsError(f"the receive queue of {self._most_receives} entries is full")
-        if len(wr.sg_list) > self._max_recv_sge:
-            raise VerbsError(f"{len(wr.sg_list)} pieces, the queue takes {self._max_recv_sge}")
-        slot = head & (self._rq_count - 1)
-        write_receive(self._data, slot << self.receive_shift, wr, self._max_recv_sge)
-        self._rq_ids[slot] = wr.wr_id
-        self._rq_head = head + 1

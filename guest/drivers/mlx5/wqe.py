@@ -16,7 +16,6 @@ from bluebridge.device.layout.mlx5.wqe import (
     CQE_REQUEST,
     FENCE_SHIFT,
     INLINE,
-    INVALID_LKEY,
     LONG_OPERANDS,
     SOLICITED,
     UMR,
@@ -24,13 +23,13 @@ from bluebridge.device.layout.mlx5.wqe import (
     SendOpcode,
     UmrFlag,
 )
+from bluebridge.guest.drivers.common.shared_receives import DATA
 from bluebridge.guest.drivers.mlx5.keys import ANY_PAIR, FastRegMr, key_rights
 from bluebridge.guest.errors import VerbsError
 from bluebridge.guest.verbs.enums import QpType, SendFlags, WcOpcode, WrOpcode
-from bluebridge.guest.verbs.values import MemoryRegion, RecvWr, RoceAddress, SendWr
+from bluebridge.guest.verbs.values import MemoryRegion, RoceAddress, SendWr
 
 CONTROL: Final = struct.Struct(">II3xBI")
-DATA: Final = struct.Struct(">IIQ")
 REMOTE: Final = struct.Struct(">QI4x")
 ATOMIC: Final = struct.Struct(">QQ")
 MASKED_SWAP: Final = struct.Struct(">QQQQ")
@@ -265,12 +264,3 @@ def write_entry(
         first |= LONG_OPERANDS << 24
     CONTROL.pack_into(data, 0, first, number << 8 | end >> 4, flags, last)
     return end
-
-
-def write_receive(data: memoryview, offset: int, wr: RecvWr, max_sge: int) -> None:
-    """Fill the data segments of a receive entry and end the list."""
-    for address, length, lkey in wr.sg_list:
-        DATA.pack_into(data, offset, length, lkey, address)
-        offset += 16
-    if len(wr.sg_list) < max_sge:
-        DATA.pack_into(data, offset, 0, INVALID_LKEY, 0)

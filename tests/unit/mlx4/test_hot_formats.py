@@ -69,7 +69,7 @@ ROWS = [
     Row("error", completions.ERROR_CQE, cqe.ERROR_CQE, _ERROR),
     Row("guest sent", guest_cq.SENT, cqe.CQE, ("qpn", "byte_count", "wqe_index")),
     Row("guest ctrl", guest_wqe.CONTROL, wqe.CTRL, (_WORD1, _FLAGS, "immediate"), 4),
-    Row("guest data", guest_wqe.DATA, wqe.DATA, _DATA),
+    Row("guest data", guest_srq.DATA, wqe.DATA, _DATA),
     Row("guest remote", guest_wqe.REMOTE, wqe.RADDR, ("va", "rkey")),
     Row("guest pair", guest_wqe.PAIR, wqe.ATOMIC, ("swap_add", "compare")),
     Row("guest four", guest_wqe.FOUR, wqe.MASKED_ATOMIC, _MASKED),

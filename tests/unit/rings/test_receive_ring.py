@@ -11,6 +11,7 @@ from bluebridge.device.layout.mlx5 import wqe as mlx5_wqe
 from bluebridge.device.pci.bus import DmaError
 from bluebridge.device.rings.queue_buffer import QueueBuffer
 from bluebridge.device.rings.receive_ring import END_OF_LIST, ReceiveRing
+from bluebridge.guest.drivers.common import shared_receives
 from tests.models.fake_host import FakeHost
 from tests.models.rdma_node import Pair
 
@@ -68,4 +69,6 @@ def test_shared_receives_before_one_that_vanished_are_kept() -> None:
 
 
 def test_one_key_ends_the_lists_of_both_cards() -> None:
-    assert mlx4_wqe.INVALID_LKEY == mlx5_wqe.INVALID_LKEY == END_OF_LIST
+    assert (
+        mlx4_wqe.INVALID_LKEY == mlx5_wqe.INVALID_LKEY == END_OF_LIST == shared_receives.END_OF_LIST
+    )

@@ -12,11 +12,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from bluebridge.device.layout.mlx4.wqe import INVALID_LKEY, FastRegFlag, SendOpcode
+from bluebridge.device.layout.mlx4.wqe import FastRegFlag, SendOpcode
+from bluebridge.guest.drivers.common.shared_receives import DATA
 from bluebridge.guest.drivers.hca.resources.memory_regions import FastRegMr
 from bluebridge.guest.errors import VerbsError
 from bluebridge.guest.verbs.enums import AccessFlags, WrOpcode
-from bluebridge.guest.verbs.values import RecvWr, RoceAddress, SendWr
+from bluebridge.guest.verbs.values import RoceAddress, SendWr
 
 OPCODES: dict[int, SendOpcode] = {
     WrOpcode.RDMA_WRITE: SendOpcode.RDMA_WRITE,
@@ -36,7 +37,6 @@ OPCODES: dict[int, SendOpcode] = {
 
 INLINE_BIT: Final = 0x80000000
 _WORD = struct.Struct(">I")
-DATA = struct.Struct(">IIQ")
 REMOTE = struct.Struct(">QI4x")
 PAIR = struct.Struct(">QQ")
 FOUR = struct.Struct(">QQQQ")
@@ -267,12 +267,3 @@ def datagram(pdn: int, port: int) -> dict[int, Builder]:
     """Return the builders of a UD queue pair, whose entries carry port and protection domain."""
     send = Builder(partial(_datagram, port << _PORT_SHIFT | pdn))
     return {WrOpcode.SEND: send, WrOpcode.SEND_WITH_IMM: send, WrOpcode.NOP: _NOP}
-
-
-def write_receive(data: memoryview, offset: int, wr: RecvWr, max_sge: int) -> None:
-    """Fill the data segments of a receive entry and end the list."""
-    for address, length, lkey in wr.sg_list:
-        DATA.pack_into(data, offset, length, lkey, address)
-        offset += 16
-    if len(wr.sg_list) < max_sge:
-        DATA.pack_into(data, offset, 0, INVALID_LKEY, 0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 import time
-from abc import abstractmethod
 from collections.abc import Callable
 from contextlib import ExitStack
 
@@ -12,70 +11,53 @@ from bluebridge.device.layout.mlx4.commands import MODIFIER_UNMAP_EQ, Opcode
 from bluebridge.device.layout.mlx4.contexts import EQ_STATE_ARMED, EQC
 from bluebridge.device.layout.mlx4.eqe import CMD_EQE, EQE_SIZE, OWNER_OFFSET, EventType
 from bluebridge.device.layout.mlx4.uar import EQ_ARM, eq_doorbell_offset
-from bluebridge.guest.drivers.common.event_queue import AsyncEvent, Event
-from bluebridge.guest.drivers.common.event_queue import EventQueue as SharedEventQueue
+from bluebridge.guest.drivers.common.event_queue import (
+    ENTRIES,
+    LOG_ENTRIES,
+    AsyncEvent,
+    Event,
+    EventQueue,
+    EventRing,
+)
 from bluebridge.guest.drivers.hca.resources.adapter import Adapter
 from bluebridge.guest.verbs.values import CompletionQueue
 
-LOG_ENTRIES = 9
-ENTRIES = 1 << LOG_ENTRIES
 ASYNC_EVENTS = (1, 2, 3, 4, 5, 6, 7, 9, 0xA, 0xE, 0x10, 0x11, 0x12, 0x13, 0x14, 0x1B)
 DATA_WORD = struct.Struct(">I")
 NUMBER = 0xFFFFFF
 ASYNC_VECTOR = 0
 
 
-class EventQueue(SharedEventQueue[Event]):
-    """An event queue of `ENTRIES` entries at interrupt vector `vector`."""
+class DeviceEventQueue(EventRing[Event]):
+    """An event queue of the device at interrupt vector `vector`, one of `queues`."""
 
-    def __init__(self, adapter: Adapter, vector: int) -> None:
+    def __init__(self, adapter: Adapter, vector: int, queues: list[EventQueue[Event]]) -> None:
         self._adapter = adapter
-        self._consumer = 0
         with ExitStack() as undo:
             undo.callback(adapter.vectors.free, vector)
-            super().__init__(adapter.health, adapter.vectors.fd(vector))
+            memory = adapter.bus.allocate(ENTRIES * EQE_SIZE)
+            undo.callback(memory.free)
+            fd = adapter.vectors.fd(vector)
+            super().__init__(adapter.health, fd, queues, memory.view, OWNER_OFFSET, 7)
             self.eqn = adapter.numbers.event_queues.allocate()
             undo.callback(adapter.numbers.event_queues.free, self.eqn)
             self._doorbell = eq_doorbell_offset(self.eqn)
-            memory = adapter.bus.allocate(ENTRIES * EQE_SIZE)
-            undo.callback(memory.free)
-            self._data = memory.view
             mtt = adapter.icm.allocate_mtt_contiguous(memory.address, len(self._data))
             undo.callback(adapter.icm.free_mtt, mtt)
             context = EQC.pack(
                 state=EQ_STATE_ARMED, log_size=LOG_ENTRIES, vector=vector, mtt_addr=mtt.address
             )
             adapter.commands.run(Opcode.SW2HW_EQ, self.eqn, data=context)
-            self._parts = undo.pop_all()
-        self._rearm()
-
-    @abstractmethod
-    def _take(self, kind: int, entry: memoryview) -> None:
-        """Turn one entry into pending events."""
+            self._start(undo.pop_all())
 
     def _stop(self) -> None:
         self._adapter.commands.run(Opcode.HW2SW_EQ, self.eqn, 1)
-
-    def _release(self) -> None:
-        self._parts.close()
-
-    def _consume(self) -> None:
-        data, consumer = self._data, self._consumer
-        while True:
-            offset = (consumer & (ENTRIES - 1)) * EQE_SIZE
-            if (data[offset + OWNER_OFFSET] >> 7) != (consumer >> LOG_ENTRIES) & 1:
-                break
-            self._take(data[offset + 1], data[offset : offset + EQE_SIZE])
-            consumer += 1
-        if consumer != self._consumer:
-            self._consumer = consumer
-            self._rearm()
 
     def _rearm(self) -> None:
         self._adapter.bus.write32(2, self._doorbell, EQ_ARM | (self._consumer & NUMBER))
 
 
-class AsyncEventQueue(EventQueue[AsyncEvent]):
+class AsyncEventQueue(DeviceEventQueue[AsyncEvent]):
     """The queue of events of ports, queue pairs in error and commands; it has vector 0.
 
     `port_changed` is called with number and subtype of every event of a port.
@@ -84,7 +66,7 @@ class AsyncEventQueue(EventQueue[AsyncEvent]):
     def __init__(self, adapter: Adapter, port_changed: Callable[[int, int], None]) -> None:
         self._statuses: dict[int, int] = {}
         self._port_changed = port_changed
-        super().__init__(adapter, ASYNC_VECTOR)
+        super().__init__(adapter, ASYNC_VECTOR, [])
         mask = sum(1 << kind for kind in ASYNC_EVENTS)
         adapter.commands.run(Opcode.MAP_EQ, self.eqn, param=mask)
 
@@ -117,20 +99,14 @@ class AsyncEventQueue(EventQueue[AsyncEvent]):
         self._pending.append(AsyncEvent(kind, entry[3], number))
 
 
-class CompChannel(EventQueue[CompletionQueue]):
+class CompChannel(DeviceEventQueue[CompletionQueue]):
     """A completion channel, which returns the CQs with a completion after `Cq.req_notify`.
 
     It is among `channels` while it is open. Raises `VerbsError` when no vector is left.
     """
 
-    def __init__(self, adapter: Adapter, channels: list[CompChannel]) -> None:
-        super().__init__(adapter, adapter.vectors.allocate())
-        self._channels = channels
-        channels.append(self)
-
-    def _release(self) -> None:
-        super()._release()
-        self._channels.remove(self)
+    def __init__(self, adapter: Adapter, channels: list[EventQueue[CompletionQueue]]) -> None:
+        super().__init__(adapter, adapter.vectors.allocate(), channels)
 
     def _take(self, kind: int, entry: memoryview) -> None:
         if kind != EventType.COMP:

@@ -170,7 +170,7 @@ class Qp(WorkQueues):
             super().__init__(adapter, qpn, pdn, init, port, blueflame, srq)
             undo.pop_all()
         self._fixed = self._fixed_fields(pdn)
-        self._clear()
+        self._clear(self.qpn)
         adapter.queue_pairs[qpn] = self
 
     # -- states ------------------------------------------------------------------------------
@@ -181,7 +181,7 @@ class Qp(WorkQueues):
         if opcode is Opcode.TORST_QP:
             self._adapter.commands.run(opcode, self.qpn, _NO_MAILBOX)
             self.state = target
-            self._clear()
+            self._clear(self.qpn)
             return
         fixed = self._fixed | self._mode(attr)
         memory: dict[str, Value] = {"mtt_addr": self.mtt.address}
@@ -225,12 +225,6 @@ class Qp(WorkQueues):
         if isinstance(to, RoceAddress) and self._port.roce_version(to.sgid_index) == ROCE_V2:
             return {"roce_mode": ROCE_MODE_V2}
         return {}
-
-    def _clear(self) -> None:
-        self.recv_cq.discard(self.qpn)
-        if self.send_cq is not self.recv_cq:
-            self.send_cq.discard(self.qpn)
-        self._empty()
 
 
 def _allocate_number(adapter: Adapter, kind: QpType, port: int) -> int:

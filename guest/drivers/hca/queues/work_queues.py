@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.device.layout.mlx4.contexts import SRQC
 from bluebridge.device.layout.mlx4.uar import PAGE_SIZE, SEND_DOORBELL
-from bluebridge.guest.bus.byte_order import swap32
+from bluebridge.guest.drivers.common.receive_queue import Receives
 from bluebridge.guest.drivers.common.shared_receives import SharedReceives, log2
 from bluebridge.guest.drivers.hca.posting.blueflame import BlueFlame
 from bluebridge.guest.drivers.hca.posting.operations import (
@@ -22,13 +22,11 @@ from bluebridge.guest.drivers.hca.posting.operations import (
     builders_of,
     operations,
 )
-from bluebridge.guest.drivers.hca.posting.wqe import write_receive
 from bluebridge.guest.drivers.hca.resources.adapter import Adapter
 from bluebridge.guest.errors import VerbsError
 from bluebridge.guest.verbs.enums import QpType
 from bluebridge.guest.verbs.interface import EthernetPort
-from bluebridge.guest.verbs.transitions import StateChanges
-from bluebridge.guest.verbs.values import QpInit, RecvWr, SendWr
+from bluebridge.guest.verbs.values import QpInit, SendWr
 
 
 class Srq(SharedReceives):
@@ -63,15 +61,11 @@ class Srq(SharedReceives):
         self._adapter.commands.run(Opcode.HW2SW_SRQ, self.srqn, 1)
         self._parts.close()
 
-    def _write(self, offset: int, wr: RecvWr) -> None:
-        write_receive(self.data, offset, wr, self._max_sge)
 
-
-class WorkQueues(StateChanges):
+class WorkQueues(Receives):
     """Send and receive entries of queue pair `qpn`; receives may come from `srq` instead.
 
-    The base class of `Qp`, so that posting takes no step from one object to another. Numbers that
-    posting needs are attributes of this object for the same reason.
+    Numbers that posting needs are attributes of this object, as what it posts to is.
     """
 
     def __init__(
@@ -84,33 +78,26 @@ class WorkQueues(StateChanges):
         blueflame: BlueFlame | None,
         srq: Srq | None,
     ) -> None:
+        length = (self._sq_count << self.sq_shift) + (self._rq_count << self._rq_shift)
+        super().__init__(adapter.bus, init, srq, length)
         self.qpn = qpn
-        self.type = init.type
-        self.srq = srq
         self._gsi = GsiPosting(port) if init.type is QpType.GSI else None
         builders = builders_of(init.type, pdn, port.number, self._gsi)
         self._operations = operations(init.type, builders, init.signal_all)
         self._lock = threading.Lock()
-        self._recv_lock = threading.Lock()
         self._room = (1 << self.sq_shift) - OVERHEAD[init.type]
-        length = (self._sq_count << self.sq_shift) + (self._rq_count << self._rq_shift)
         self._icm = adapter.icm
-        self._memory = adapter.bus.allocate(max(4096, -(-length // 4096) * 4096))
-        self.data = self._memory.view
         with ExitStack() as undo:
-            undo.callback(self._memory.free)
+            undo.callback(super()._free_memory)
             self.mtt = adapter.icm.allocate_mtt_contiguous(self._memory.address, len(self.data))
             undo.pop_all()
         self._words = self.data.cast("I")
-        self._record = adapter.bus.allocate(4, 4)
-        self.record_word = self._record.view.cast("I")
         self._ring = adapter.bus.write32
         self._doorbell = adapter.uar * PAGE_SIZE + SEND_DOORBELL
         self._doorbell_value = qpn << 8
         self._blueflame = blueflame
-        self._sq_head = self._sq_tail = self._rq_head = self._rq_tail = 0
+        self._sq_head = self._sq_tail = 0
         self._sq_ids: list[int] = []
-        self._rq_ids: list[int] = []
 
     def post_send(self, wrs: SendWr | Sequence[SendWr]) -> None:
         """Post one request or a chain, with one doorbell, or one through BlueFlame if that is on.
@@ -130,37 +117,11 @@ class WorkQueues(StateChanges):
             finally:
                 self._lock.release()
 
-    def post_recv(self, wrs: RecvWr | Sequence[RecvWr]) -> None:
-        """Post one receive request or several; raises `VerbsError` like `post_send`."""
-        requests = (wrs,) if isinstance(wrs, RecvWr) else wrs
-        if not self._rq_count:
-            raise VerbsError("this queue pair has no receive queue of its own")
-        self._recv_lock.acquire()
-        try:
-            for wr in requests:
-                self._receive_one(wr)
-        finally:
-            self.record_word[0] = swap32(self._rq_head & 0xFFFF)
-            self._recv_lock.release()
-
     def complete_send(self, index: int) -> int:
         """Retire send entries up to the one with 16-bit `index`; returns its wr_id."""
         tail = self._sq_tail + ((index - self._sq_tail) & 0xFFFF)
         self._sq_tail = tail + 1
         return self._sq_ids[tail & self._sq_mask]
-
-    def complete_recv(self, index: int) -> int:
-        """Retire the oldest receive entry, or SRQ entry `index`; returns its wr_id."""
-        if self.srq is not None:
-            return self.srq.complete(index)
-        tail = self._rq_tail
-        self._rq_tail = tail + 1
-        return self._rq_ids[tail & (self._rq_count - 1)]
-
-    def return_receive(self, index: int) -> None:
-        """Give SRQ entry `index` back, whose completion nobody will read."""
-        if self.srq is not None:
-            self.srq.complete(index)
 
     def _size(self, init: QpInit, adapter: Adapter) -> None:
         """Set where the queues lie in their memory; `VerbsError` when the device cannot have them.
@@ -181,7 +142,7 @@ class WorkQueues(StateChanges):
         has_receives = init.srq is None and init.max_recv_wr > 0
         self.sq_shift, self._sq_count = max(6, log2(size)), 1 << log2(init.max_send_wr)
         self._rq_shift = max(4, log2(16 * max(1, init.max_recv_sge)))
-        self._rq_count = 1 << log2(init.max_recv_wr) if has_receives else 0
+        self._rq_count = self._most_receives = 1 << log2(init.max_recv_wr) if has_receives else 0
         receives_first = self._rq_count > 0 and self._rq_shift > self.sq_shift
         self._sq_offset = self._rq_count << self._rq_shift if receives_first else 0
         self._rq_offset = 0 if receives_first else self._sq_count << self.sq_shift
@@ -190,22 +151,16 @@ class WorkQueues(StateChanges):
         self._max_recv_sge = (1 << self._rq_shift) // 16
 
     def _empty(self) -> None:
-        """Empty both queues, as they must be on leaving RESET."""
+        super()._empty()
         self._sq_head = self._sq_tail = 0
-        self._rq_head = self._rq_tail = 0
         self._sq_ids = [0] * self._sq_count
-        self._rq_ids = [0] * max(1, self._rq_count)
         for slot in range(self._sq_count):
             self._words[(self._sq_offset + (slot << self.sq_shift)) >> 2] = INVALID
-        self.record_word[0] = 0
 
     def _free_memory(self) -> None:
-        """Free the queues' memory; the device must not know the queue pair any more."""
         self._icm.free_mtt(self.mtt)
         self._words.release()
-        self.record_word.release()
-        self._record.free()
-        self._memory.free()
+        super()._free_memory()
 
     def _post_one(self, wr: SendWr) -> None:
         head = self._sq_head
@@ -251,15 +206,3 @@ class WorkQueues(StateChanges):
         length = len(payload)
         if length + 4 * (length // 60 + 2) + 12 > self._room:
             raise VerbsError(f"{length} inline bytes do not fit into a send entry")
-
-    def _receive_one(self, wr: RecvWr) -> None:
-        head = self._rq_head
-        if head - self._rq_tail >= self._rq_count:
-            raise VerbsError(f"the receive queue of {self._rq_count} entries is full")
-        if len(wr.sg_list) > self._max_recv_sge:
-            raise VerbsError(f"{len(wr.sg_list)} pieces, the queue takes {self._max_recv_sge}")
-        slot = head & (self._rq_count - 1)
-        offset = self._rq_offset + (slot << self._rq_shift)
-        write_receive(self.data, offset, wr, self._max_recv_sge)
-        self._rq_ids[slot] = wr.wr_id
-        self._rq_head = head + 1

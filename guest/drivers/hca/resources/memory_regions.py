@@ -7,13 +7,13 @@ from contextlib import ExitStack
 
 from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.device.layout.mlx4.contexts import MPT, MPT_STATUS_FREE, MPT_STATUS_SOFTWARE
-from bluebridge.guest.drivers.common.region_pages import pages_of, rights
+from bluebridge.guest.drivers.common.region_pages import rights
+from bluebridge.guest.drivers.common.regions import FastRegistration, Region
 from bluebridge.guest.drivers.hca.resources.adapter import Adapter
 from bluebridge.guest.drivers.hca.resources.icm import MttRange
 from bluebridge.guest.errors import VerbsError
 from bluebridge.guest.verbs.enums import AccessFlags
 
-MAX_FAST_REG_PAGES = 511
 WHOLE_MEMORY = (1 << 64) - 1
 
 
@@ -25,7 +25,7 @@ def key_of(index: int) -> int:
     return (index << 8 | index >> 24) & 0xFFFFFFFF
 
 
-class _Region:
+class _Region(Region):
     """A memory region with an MPT entry that the device owns."""
 
     def __init__(
@@ -38,7 +38,6 @@ class _Region:
         self._mtt = mtt
         self._number = self._numbers.allocate() | adapter.numbers.key_byte() << 24
         self._key = key_of(self._number)
-        self._alive = True
         fixed = {"region": 1, "mio": 1, "pd": pdn, "key": self._number}
         data = MPT.pack({**fixed, **entry})
         try:
@@ -47,54 +46,37 @@ class _Region:
             self._release()
             raise
 
-    @property
-    def lkey(self) -> int:
-        """The key for local work requests."""
-        return self._key
-
-    @property
-    def rkey(self) -> int:
-        """The key that a peer needs for RDMA to the region."""
-        return self._key
-
-    def close(self) -> None:
-        """Deregister the region; a second call does nothing."""
-        if self._alive:
-            self._commands.run(Opcode.HW2SW_MPT, self._index, 1)
-            self._release()
+    def _end(self) -> None:
+        self._commands.run(Opcode.HW2SW_MPT, self._index, 1)
+        self._release()
 
     @property
     def _index(self) -> int:
         return self._number & self._mask
 
     def _release(self) -> None:
-        self._alive = False
         if self._mtt is not None:
             self._icm.free_mtt(self._mtt)
         self._numbers.free(self._number)
 
 
 class Mr(_Region):
-    """A memory region: `length` bytes from IOVA `iova` on."""
+    """A memory region: `length` bytes from IOVA `iova` on, in pages of `1 << shift` bytes."""
 
     def __init__(
         self,
         adapter: Adapter,
         pdn: int,
-        memory: int | Sequence[int],
-        length: int,
+        pages: Sequence[int],
+        shift: int,
         iova: int,
+        length: int,
         access: AccessFlags | int,
-        page_shift: int,
     ) -> None:
-        self.iova = iova
-        self.length = length
-        pages, page_shift = pages_of(memory, length, iova, page_shift)
-        bits = rights(access)
         mtt = adapter.icm.allocate_mtt(pages)
         entry = {
-            **bits, "status": MPT_STATUS_SOFTWARE, "start": iova, "length": length,
-            "entity_size": page_shift, "mtt_addr": mtt.address,
+            **rights(access), "status": MPT_STATUS_SOFTWARE, "start": iova, "length": length,
+            "entity_size": shift, "mtt_addr": mtt.address,
         }  # fmt: skip
         super().__init__(adapter, pdn, entry, mtt)
 
@@ -112,39 +94,21 @@ class DmaMr(_Region):
         super().__init__(adapter, pdn, entry, None)
 
 
-class FastRegMr(_Region):
-    """A region that REG_MR work requests fill and LOCAL_INV or a peer's SEND_WITH_INV empties."""
+class FastRegMr(FastRegistration, _Region):
+    """A region of up to `max_pages` pages that work requests fill (ib/mr.c: mlx4_ib_alloc_mr)."""
 
     def __init__(self, adapter: Adapter, pdn: int, max_pages: int) -> None:
-        if not 1 <= max_pages <= MAX_FAST_REG_PAGES:
-            raise VerbsError(f"{max_pages} pages: 1 to {MAX_FAST_REG_PAGES} are possible")
-        self.max_pages = max_pages
-        mtt = adapter.icm.allocate_mtt([0] * max_pages)
-        # A page of its own: a list given to the device must not cross a page.
-        self.page_list = adapter.bus.allocate(4096)
-        entry = {
-            "status": MPT_STATUS_FREE,
-            "fast_reg": 1,
-            "en_inv": 3,  # Linux sets it everywhere; other regions are not the peer's to end
-            "atomic_enable": 1,
-            "mtt_sz": max_pages,
-            "mtt_addr": mtt.address,
-        }
+        self._make_list(adapter.bus, max_pages)
         with ExitStack() as undo:
             undo.callback(self.page_list.free)
+            mtt = adapter.icm.allocate_mtt([0] * max_pages)
+            entry = {
+                "status": MPT_STATUS_FREE,
+                "fast_reg": 1,
+                "en_inv": 3,  # Linux sets it everywhere; other regions are not the peer's to end
+                "atomic_enable": 1,
+                "mtt_sz": max_pages,
+                "mtt_addr": mtt.address,
+            }
             super().__init__(adapter, pdn, entry, mtt)
             undo.pop_all()
-
-    def next_key(self) -> int:
-        """Count up the key's low byte for the next REG_MR and return the new key.
-
-        As Linux's ib_update_fast_reg_key.
-        """
-        self._key = (self._key & 0xFFFFFF00) | ((self._key + 1) & 0xFF)
-        return self._key
-
-    def close(self) -> None:
-        """Deregister the region; a second call does nothing."""
-        if self._alive:
-            super().close()
-            self.page_list.free()
