@@ -23,7 +23,6 @@ from bluebridge.device.layout.mlx4.contexts import (
     RssFlag,
     ServiceType,
 )
-from bluebridge.device.layout.net.roce import MTU_BYTES
 from bluebridge.device.mlx4.ports.interface_counters import InterfaceCounters
 from bluebridge.device.mlx4.ports.multicast_groups import path_of_context, path_of_vector
 from bluebridge.device.mlx4.settings.capabilities import LOG_RSS_TABLE
@@ -31,7 +30,7 @@ from bluebridge.device.mlx4.settings.parameters import CommandError
 from bluebridge.device.pci.bus import HostBus
 from bluebridge.device.rdma.memory.regions import MemoryRegions
 from bluebridge.device.rdma.memory.scatter_gather import LocalMemory
-from bluebridge.device.rdma.pairs.queue_pair import DEFAULT_LOG_MESSAGE, DEFAULT_MTU, QueuePair
+from bluebridge.device.rdma.pairs.queue_pair import DEFAULT_LOG_MESSAGE, QueuePair
 from bluebridge.device.rdma.pairs.queues import Completions, SharedReceiveQueues
 from bluebridge.device.rdma.ports.port import Port
 from bluebridge.device.rdma.ports.port_tables import Path
@@ -95,24 +94,11 @@ class HcaPair(QueuePair):
     def load(self) -> None:
         """Set the attributes from the context, after each transition."""
         get, context = QPC.get, self.context
-        self.pd = get(context, "pd")
-        self.remote_qpn = get(context, "remote_qpn")
-        self.mtu = MTU_BYTES.get(get(context, "mtu"), DEFAULT_MTU)
+        self.take_context(QPC, context)
         self.max_message = 1 << (get(context, "msg_max") or DEFAULT_LOG_MESSAGE)
-        self.qkey = get(context, "qkey")
-        self.pkey_index = get(context, "pri_pkey_index")
         self.xrcd = get(context, "xrcd")
         self.srqn = get(context, "srqn") if get(context, "use_srq") else None
         self.fast_register = bool(get(context, "fast_reg_enable"))
-        self.remote_read = bool(get(context, "remote_read"))
-        self.remote_write = bool(get(context, "remote_write"))
-        self.remote_atomic = bool(get(context, "remote_atomic"))
-        self.min_rnr_timer = get(context, "min_rnr_timer")
-        self.retry_count = get(context, "retry_count")
-        self.rnr_retry = get(context, "rnr_retry")
-        self.ack_timeout = get(context, "pri_ack_timeout")
-        self.read_limit = 1 << get(context, "sra_max")
-        self.answer_limit = 1 << get(context, "rra_max")
         self.strip_vlan = not get(context, "no_vlan_strip")
         self.keep_fcs = bool(get(context, "keep_fcs"))
         self.traffic = self._counters.of(get(context, "pri_counter_index"))

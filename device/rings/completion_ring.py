@@ -6,7 +6,7 @@ Rules: Linux `include/linux/mlx4/cq.h: mlx4_cq_arm`, `include/linux/mlx5/cq.h: m
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from bluebridge.device.layout.buslog import What
 from bluebridge.device.layout.events import Fact
@@ -35,7 +35,8 @@ class CompletionRing(ABC):
     An entry has `stride` bytes, of which software looks at the last `entry_bytes`; `owner_bit` is
     the bit of the last byte that changes with each lap of the ring. `record` is the guest-physical
     address of the doorbell record with the consumer index, `period` (in microseconds) and
-    `max_count` moderate events, and `overwrites` says that no entry is ever one too many.
+    `max_count` moderate events, and `overwrites` says that no entry is ever one too many. Where
+    software wants `timestamps`, whoever posts an entry has it stamped first.
     """
 
     def __init__(
@@ -57,7 +58,7 @@ class CompletionRing(ABC):
         self._lead = bytes(stride - entry_bytes)
         self._owner_bit = owner_bit
         self.record = record
-        self.overwrites = False
+        self.overwrites = self.timestamps = False
         self.period = 0
         self.max_count = 0
         self.producer = 0
@@ -81,6 +82,10 @@ class CompletionRing(ABC):
     @abstractmethod
     def report(self, syndrome: int) -> None:
         """Post the event CQ_ERROR: `OVERRUN` or `ACCESS`."""
+
+    def stamp(self, cqe: bytes, when: int) -> bytes:
+        """Return an entry with the time of its event, monotonic time in ns."""
+        return cqe
 
     def post(self, cqe: bytes | bytearray, solicited: bool = False, error: bool = False) -> None:
         """Append an entry; its owner bit is set here and its last byte is written last.
@@ -311,3 +316,30 @@ class CompletionRing(ABC):
 
     def _note(self, fault: DmaError) -> None:
         self._bus.tell(Fact.CQ_LOST, cqn=self.cqn, reason=str(fault))
+
+
+Ring = TypeVar("Ring", bound=CompletionRing, covariant=True)
+
+
+class CompletionRings(Generic[Ring]):
+    """The completion queues of one adapter by their numbers."""
+
+    def __init__(self) -> None:
+        self._queues: dict[int, Ring] = {}
+
+    def reset(self) -> None:
+        """Forget all queues."""
+        for queue in self._queues.values():
+            queue.broken = True  # a timer may still refer to it
+        self._queues.clear()
+
+    def __len__(self) -> int:
+        return len(self._queues)
+
+    def numbers(self) -> list[int]:
+        """The numbers of all queues, oldest first."""
+        return list(self._queues)
+
+    def get(self, cqn: int) -> Ring | None:
+        """Return the queue `cqn`; None unless hardware owns it."""
+        return self._queues.get(cqn)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from collections.abc import Sequence
+from time import monotonic_ns
 
 from bluebridge.device.armed_faults import ArmedFaults
 from bluebridge.device.layout.events import Fact
 from bluebridge.device.pci.bus import HostBus
 from bluebridge.device.rdma.pairs.queues import Completions
-from bluebridge.device.rings.completion_ring import CompletionRing
+from bluebridge.device.rings.completion_ring import CompletionRing, CompletionRings
 
 
 class PostedCompletions(Completions):
@@ -18,64 +19,75 @@ class PostedCompletions(Completions):
     that takes no entry any more calls `lost`, later, in the server's loop.
     """
 
-    def __init__(self, bus: HostBus, faults: ArmedFaults, number: int) -> None:
+    def __init__(
+        self, bus: HostBus, faults: ArmedFaults, cqs: CompletionRings[CompletionRing], number: int
+    ) -> None:
         self._bus = bus
         self._faults = faults
+        self._cqs = cqs
         self._number = number
         self._losing = False
 
-    @abstractmethod
-    def _queue(self, cqn: int) -> CompletionRing | None:
-        """Return the completion queue with that number."""
+    def _post(
+        self, cqn: int, cqe: bytes, solicited: bool = False, error: bool = False, when: int = 0
+    ) -> None:
+        """Write the entry of an event at `when`, monotonic time in ns; 0 is now.
 
-    def _post(self, cqn: int, cqe: bytes, solicited: bool = False, error: bool = False) -> None:
-        if self._faults.completions and self._faults.has_completion(self._number):
-            self._post_faulty(cqn, cqe, solicited, error)
-        else:
-            self._write(cqn, cqe, solicited, error)
-
-    def _post_many(self, cqn: int, entries: list[bytes]) -> None:
-        if self._faults.completions and self._faults.has_completion(self._number):
-            for entry in entries:
-                self._post_faulty(cqn, entry, False, False)
-            return
-        queue = self._queue(cqn)
+        Stamps tell when something happened: software compares those of both ends.
+        """
+        queue = self._cqs.get(cqn)
         if queue is None:
             self._bus.tell(Fact.NO_CQ, qpn=self._number, cqn=cqn)
             return
-        queue.post_many(entries)
+        if queue.timestamps:
+            cqe = queue.stamp(cqe, when or monotonic_ns())
+        if self._faults.completions and self._faults.has_completion(self._number):
+            self._post_faulty(queue, cqe, solicited, error)
+        else:
+            queue.post(cqe, solicited, error)
         if queue.broken:
             self._lose()
 
-    def _post_faulty(self, cqn: int, cqe: bytes, solicited: bool, error: bool) -> None:
+    def _post_many(self, cqn: int, entries: list[bytes], times: Sequence[int] = ()) -> None:
+        """Write the entries of events at these `times`, as in `_post`."""
+        queue = self._cqs.get(cqn)
+        if queue is None:
+            self._bus.tell(Fact.NO_CQ, qpn=self._number, cqn=cqn)
+            return
+        if queue.timestamps:
+            now, plain = monotonic_ns(), entries
+            entries = [
+                queue.stamp(each, when or now) for each, when in zip(plain, times, strict=True)
+            ]
+        if self._faults.completions and self._faults.has_completion(self._number):
+            for entry in entries:
+                self._post_faulty(queue, entry, False, False)
+        else:
+            queue.post_many(entries)
+        if queue.broken:
+            self._lose()
+
+    def _post_faulty(self, queue: CompletionRing, cqe: bytes, solicited: bool, error: bool) -> None:
         """Write what the armed faults make of an entry, now and later."""
         for seconds, entry in self._faults.completion(self._number, cqe):
             if seconds:
-                self._write_later(seconds, cqn, entry, solicited, error)
+                self._write_later(seconds, queue, entry, solicited, error)
             else:
-                self._write(cqn, entry, solicited, error or entry != cqe)
+                queue.post(entry, solicited, error or entry != cqe)
 
     def _write_later(
-        self, seconds: float, cqn: int, cqe: bytes, solicited: bool, error: bool
+        self, seconds: float, queue: CompletionRing, cqe: bytes, solicited: bool, error: bool
     ) -> None:
         """Write an entry then, unless the queue is gone: drivers know no other number."""
-        queue = self._queue(cqn)
 
         def write() -> None:
             alive = self._faults.role_of(self._number) is not None
-            if alive and self._queue(cqn) is queue:
-                self._write(cqn, cqe, solicited, error)
+            if alive and self._cqs.get(queue.cqn) is queue:
+                queue.post(cqe, solicited, error)
+                if queue.broken:
+                    self._lose()
 
         self._bus.call_later(seconds, write)
-
-    def _write(self, cqn: int, cqe: bytes, solicited: bool, error: bool) -> None:
-        queue = self._queue(cqn)
-        if queue is None:
-            self._bus.tell(Fact.NO_CQ, qpn=self._number, cqn=cqn)
-            return
-        queue.post(cqe, solicited, error)
-        if queue.broken:
-            self._lose()
 
     def _lose(self) -> None:
         """Tell the queue later of a lost completion, as its engines are busy now."""

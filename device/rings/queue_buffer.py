@@ -100,7 +100,8 @@ class QueueBuffer:
 
     def write_entry(self, offset: int, entry: bytes | bytearray, what: What, obj: int = 0) -> None:
         """Store an entry that lies within one page, its last byte (the owner) after all others."""
-        address = self.address(offset)
+        place = offset + self._start
+        address = self.pages[place >> self._shift] + (place & self._mask)
         last = len(entry) - 1
         (view,) = self.bus.views([(address, last + 1)])
         view[:last] = entry[:last]

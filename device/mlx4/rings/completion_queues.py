@@ -11,6 +11,7 @@ from bluebridge.device.layout.mlx4.commands import Status
 from bluebridge.device.layout.mlx4.contexts import CQC, RING_UNIT
 from bluebridge.device.layout.mlx4.cqe import CQE_SIZE, OPCODE_RESIZE, OWNER_BIT
 from bluebridge.device.layout.mlx4.eqe import COMP_EQE, CQ_ERROR_EQE, DATA_OFFSET, EventType
+from bluebridge.device.mlx4.rings.clock import stamped
 from bluebridge.device.mlx4.rings.event_queues import EventQueues
 from bluebridge.device.mlx4.rings.ring_buffer import OwnedBuffer, RingPages
 from bluebridge.device.mlx4.settings.parameters import CommandError, Parameters
@@ -21,14 +22,12 @@ from bluebridge.device.rings.completion_ring import (
     MAX_LOG_SIZE,
     NOT_ARMED,
     CompletionRing,
+    CompletionRings,
 )
 
 
 class CompletionQueue(CompletionRing):
-    """One completion queue of entries of `stride` bytes.
-
-    `timestamps`: whoever posts an entry stamps it with the adapter's clock.
-    """
+    """One completion queue of entries of `stride` bytes."""
 
     def __init__(
         self,
@@ -51,6 +50,9 @@ class CompletionQueue(CompletionRing):
         self.uar = get(context, "uar")
         self.period = get(context, "period")
         self.max_count = get(context, "max_count")
+
+    def stamp(self, cqe: bytes, when: int) -> bytes:
+        return stamped(cqe, when)
 
     def announce(self) -> None:
         self._eqs.post(self.eqn, self._event)
@@ -89,31 +91,17 @@ class CompletionQueue(CompletionRing):
         self._context = bytes(moved)
 
 
-class CompletionQueues:
+class CompletionQueues(CompletionRings[CompletionQueue]):
     """The completion queues of one HCA."""
 
     def __init__(
         self, bus: HostBus, pages: RingPages, eqs: EventQueues, parameters: Parameters
     ) -> None:
+        super().__init__()
         self._bus = bus
         self._pages = pages
         self._eqs = eqs
         self._parameters = parameters
-        self._queues: dict[int, CompletionQueue] = {}
-
-    def reset(self) -> None:
-        """Forget all queues."""
-        for queue in self._queues.values():
-            queue.broken = True  # a timer may still refer to it
-        self._queues.clear()
-
-    def numbers(self) -> list[int]:
-        """The numbers of all queues, oldest first."""
-        return list(self._queues)
-
-    def get(self, cqn: int) -> CompletionQueue | None:
-        """Return the queue `cqn`; None unless hardware owns it."""
-        return self._queues.get(cqn)
 
     def create(self, cqn: int, context: bytes, *, fill: bool) -> Iterator[None]:
         """Make a queue (SW2HW_CQ), in portions; `fill` gives every entry to hardware.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from struct import Struct
-from time import monotonic_ns
 from typing import Final
 
 from bluebridge.device.armed_faults import ArmedFaults
@@ -14,8 +13,7 @@ from bluebridge.device.frames.receiving import IS_IPV4, IS_IPV6, L4_GOOD, TAG_SI
 from bluebridge.device.layout.mlx4.cqe import GRH_PRESENT, IS_SEND_BIT, L4_CHECKED, OPCODE_ERROR
 from bluebridge.device.layout.net.ethernet import HEADER_SIZE, NO_VLAN
 from bluebridge.device.layout.net.roce import GRH_SIZE, Op
-from bluebridge.device.mlx4.rings.clock import stamped
-from bluebridge.device.mlx4.rings.completion_queues import CompletionQueue, CompletionQueues
+from bluebridge.device.mlx4.rings.completion_queues import CompletionQueues
 from bluebridge.device.mlx4.rings.event_queues import EventQueues
 from bluebridge.device.mlx4.words import (
     EVENTS,
@@ -50,8 +48,7 @@ _IS_SEND_BIT: Final = int(IS_SEND_BIT)
 class CompletionWriter(PostedCompletions):
     """The writer of the completions and asynchronous events of one queue pair.
 
-    `send_cqn` and `recv_cqn` are the numbers of its completion queues. Stamps tell when something
-    happened, not when its entry is written: software compares those of both ends.
+    `send_cqn` and `recv_cqn` are the numbers of its completion queues.
     """
 
     def __init__(
@@ -64,8 +61,7 @@ class CompletionWriter(PostedCompletions):
         recv_cqn: int,
         faults: ArmedFaults,
     ) -> None:
-        super().__init__(bus, faults, qpn)
-        self._cqs = cqs
+        super().__init__(bus, faults, cqs, qpn)
         self._eqs = eqs
         self._send_cqn = send_cqn
         self._recv_cqn = recv_cqn
@@ -77,12 +73,12 @@ class CompletionWriter(PostedCompletions):
         self._bus.concern(self._number, index)
         opcode = _IS_SEND_BIT | SEND_OPCODES[operation]
         cqe = CQE.pack(self._number, 0, 0, length, index & 0xFFFF, opcode)
-        self._post_at(self._send_cqn, cqe, left)
+        self._post(self._send_cqn, cqe, when=left)
 
     def fail_send(self, index: int, status: CompletionStatus) -> None:
         self._bus.concern(self._number, index)
         self.diagnostics.send_failed(status)
-        self._post_at(self._send_cqn, self._error(index, status, _IS_SEND_BIT), 0, error=True)
+        self._post(self._send_cqn, self._error(index, status, _IS_SEND_BIT), error=True)
 
     def collect_send(self, index: int, operation: int, length: int) -> None:
         opcode = _IS_SEND_BIT | SEND_OPCODES[operation]
@@ -90,7 +86,7 @@ class CompletionWriter(PostedCompletions):
 
     def post_collected(self, left: int = 0) -> None:
         entries, self._collected = self._collected, []
-        self._post_all_at(self._send_cqn, entries, [left] * len(entries))
+        self._post_many(self._send_cqn, entries, [left] * len(entries))
 
     def forget_collected(self) -> None:
         self._collected = []
@@ -109,7 +105,7 @@ class CompletionWriter(PostedCompletions):
     ) -> None:
         opcode = RECEIVE_OPCODES[op]
         cqe = CQE.pack(self._number, immediate, source, length, index & 0xFFFF, opcode)
-        self._post_at(self._recv_cqn if cqn < 0 else cqn, cqe, 0, solicited)
+        self._post(self._recv_cqn if cqn < 0 else cqn, cqe, solicited)
 
     def complete_datagram(
         self,
@@ -153,7 +149,7 @@ class CompletionWriter(PostedCompletions):
             checksum,
             opcode,
         )
-        self._post_at(self._recv_cqn, cqe, 0, message.solicited)
+        self._post(self._recv_cqn, cqe, message.solicited)
 
     def complete_frames(
         self, receives: Sequence[tuple[ReceiveWork, bytes]], received: Sequence[Received]
@@ -161,13 +157,13 @@ class CompletionWriter(PostedCompletions):
         entries: list[bytes] = []
         for (work, frame), known in zip(receives, received, strict=True):
             entries.append(frame_cqe(self._number, work.index, len(frame), known))
-        self._post_all_at(self._recv_cqn, entries, [known.arrived for known in received])
+        self._post_many(self._recv_cqn, entries, [known.arrived for known in received])
 
     def fail_receive(
         self, index: int, status: CompletionStatus, cqn: int = -1, source: int = 0
     ) -> None:
         self.diagnostics.receive_failed(status)
-        self._post_at(self._recv_cqn if cqn < 0 else cqn, self._error(index, status), 0, error=True)
+        self._post(self._recv_cqn if cqn < 0 else cqn, self._error(index, status), error=True)
 
     # -- both ---------------------------------------------------------------------------------
 
@@ -179,28 +175,6 @@ class CompletionWriter(PostedCompletions):
             self._number, index & 0xFFFF, VENDOR_SYNDROMES[status], SYNDROMES[status],
             side | OPCODE_ERROR,
         )  # fmt: skip
-
-    def _queue(self, cqn: int) -> CompletionQueue | None:
-        return self._cqs.get(cqn)
-
-    def _post_at(
-        self, cqn: int, cqe: bytes, when: int, solicited: bool = False, error: bool = False
-    ) -> None:
-        """Write the entry of an event at `when`, monotonic time in ns; 0 is now."""
-        queue = self._cqs.get(cqn)
-        if queue is not None and queue.timestamps:
-            cqe = stamped(cqe, when or monotonic_ns())
-        self._post(cqn, cqe, solicited, error)
-
-    def _post_all_at(self, cqn: int, entries: list[bytes], times: Sequence[int]) -> None:
-        """Write the entries of events at these `times`, as in `_post_at`."""
-        queue = self._cqs.get(cqn)
-        if queue is not None and queue.timestamps:
-            now = monotonic_ns()
-            entries = [
-                stamped(entry, when or now) for entry, when in zip(entries, times, strict=True)
-            ]
-        self._post_many(cqn, entries)
 
 
 def frame_cqe(qpn: int, index: int, length: int, received: Received) -> bytes:

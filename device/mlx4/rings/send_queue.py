@@ -187,11 +187,15 @@ class SendRing(StoredRing):
         """Read the body, now that the ownership bit was seen, and hand it to the engine."""
         index, self.index = self.index, end
         length = (word1 & DS_MASK) * 16
-        if not length or length > 1 << (self.log_size + self.shift):
+        size = 1 << (self.log_size + self.shift)
+        if not length or length > size:
             self.reject(index, f"an entry of {length} bytes")
             return
-        self._bus.concern(self._owner.qpn, index)
-        raw = self._read(index, length)
+        qpn, start = self._owner.qpn, (index & ((1 << self.log_size) - 1)) << self.shift
+        self._bus.concern(qpn, index)
+        raw = self.buffer.read(self.base + start, min(length, size - start), self.what, qpn)
+        if start + length > size:  # it goes on at the beginning of the ring
+            raw += self.buffer.read(self.base, start + length - size, self.what, qpn)
         # The header was read before for the length; the guest may have written another one since.
         if raw[0] >> 7 != index >> self.log_size & 1 or raw[7] & DS_MASK != word1 & DS_MASK:
             self.reject(index, "the entry changed while it was read")
@@ -218,16 +222,6 @@ class SendRing(StoredRing):
             self._engine.refuse(index, error)
         else:
             self._engine.execute(work)
-
-    def _read(self, index: int, length: int) -> bytes:
-        start = (index & ((1 << self.log_size) - 1)) << self.shift
-        size = 1 << (self.log_size + self.shift)
-        buffer, base, what, qpn = self.buffer, self.base, self.what, self._owner.qpn
-        if start + length <= size:
-            return buffer.read(base + start, length, what, qpn)
-        first = size - start
-        head = buffer.read(base + start, first, what, qpn)
-        return head + buffer.read(base, length - first, what, qpn)
 
     def reject(self, index: int, reason: str) -> None:
         """Fail an entry that makes no sense, as a local operation error when its turn comes."""

@@ -79,10 +79,10 @@ _ADDRESS_END: Final = CTRL_SIZE + 32
 _TAG: Final = CTRL_SIZE + 40
 _DATAGRAM_END: Final = CTRL_SIZE + DATAGRAM.size
 OWN_QKEY: Final = 1 << 31
-_SENDS: Final = frozenset((SEND, SEND_IMM, SEND_INV))
-_WRITES: Final = frozenset((WRITE, WRITE_IMM))
-_DATAGRAMS: Final = frozenset((SEND, SEND_IMM, LARGE_SEND))
-_FRAMES: Final = frozenset((SEND, LARGE_SEND))
+_ADDRESSING: Final = ATOMICS | {WRITE, WRITE_IMM, READ}
+_CONNECTED: Final = _ADDRESSING | LOCAL | {SEND, SEND_IMM, SEND_INV}
+_DATAGRAMS: Final = frozenset((NOP, SEND, SEND_IMM, LARGE_SEND))
+_FRAMES: Final = frozenset((NOP, SEND, LARGE_SEND))
 _CQE_REQUEST: Final = int(CQE_REQUEST)
 _FENCE: Final = int(FENCE)
 _SOLICITED: Final = int(SOLICITED)
@@ -107,23 +107,18 @@ class ConnectedReader(EntryReader):
         self._qpn = qpn
 
     def read(self, raw: bytes, index: int) -> SendWork:
-        word0, word1, flags, immediate = _control(raw)
-        operation = OPERATIONS[word0 & OPCODE_MASK]
+        operation, word1, flags, immediate = _control(raw, _CONNECTED)
         work = SendWork(index, operation)
         _flag(work, word1, flags, immediate)
         work.srqn = flags >> 8
         position = CTRL_SIZE
-        if operation in _SENDS:
-            pass
-        elif operation in _WRITES or operation == READ:
-            position = _remote(work, raw, position)
-        elif operation in ATOMICS:
-            position = _atomic(work, raw, _remote(work, raw, position))
-        elif operation in LOCAL:
+        if operation in LOCAL:
             self._local(work, raw)
             return work
-        else:
-            raise WorkError(f"opcode {word0 & OPCODE_MASK:#x}")
+        if operation in _ADDRESSING:
+            position = _remote(work, raw, position)
+            if operation in ATOMICS:
+                position = _atomic(work, raw, position)
         parse_data(work, raw, position)
         if work.returns_data and any(isinstance(part, bytes) for part in work.parts):
             raise WorkError("inline data where the answer is to be stored")
@@ -156,14 +151,11 @@ class DatagramReader(EntryReader):
     """The reader of entries of UD queue pairs."""
 
     def read(self, raw: bytes, index: int) -> SendWork:
-        word0, word1, flags, immediate = _control(raw)
-        operation = OPERATIONS[word0 & OPCODE_MASK]
+        operation, word1, flags, immediate = _control(raw, _DATAGRAMS)
         work = DatagramWork(index, operation)
         _flag(work, word1, flags, immediate)
         if operation == NOP:
             return work
-        if operation not in _DATAGRAMS:
-            raise WorkError(f"opcode {word0 & OPCODE_MASK:#x}")
         if len(raw) < _DATAGRAM_END:
             raise WorkError("no datagram segment")
         first, target, qkey = _ADDRESSED.unpack_from(raw, _ADDRESS)
@@ -184,14 +176,11 @@ class PacketReader(EntryReader):
     """The reader of entries of QP0 and QP1, whose software builds whole packets."""
 
     def read(self, raw: bytes, index: int) -> SendWork:
-        word0, word1, flags, immediate = _control(raw)
-        operation = OPERATIONS[word0 & OPCODE_MASK]
+        operation, word1, flags, immediate = _control(raw, _DATAGRAMS)
         work = SendWork(index, operation)
         _flag(work, word1, flags, immediate)
         if operation == NOP:
             return work
-        if operation not in _DATAGRAMS:
-            raise WorkError(f"opcode {word0 & OPCODE_MASK:#x}")
         if operation == LARGE_SEND:
             raise WorkError("a large send of management datagrams")
         parse_data(work, raw, CTRL_SIZE)
@@ -202,14 +191,11 @@ class FrameReader(EntryReader):
     """The reader of entries of Ethernet queue pairs (Linux `en_tx.c: mlx4_en_xmit`)."""
 
     def read(self, raw: bytes, index: int) -> SendWork:
-        word0, word1, flags, immediate = _control(raw)
-        operation = OPERATIONS[word0 & OPCODE_MASK]
+        operation, word1, flags, immediate = _control(raw, _FRAMES)
         work = FrameWork(index, operation)
         _flag(work, word1, flags, immediate)
         if operation == NOP:
             return work
-        if operation not in _FRAMES:
-            raise WorkError(f"opcode {word0 & OPCODE_MASK:#x}")
         work.tag_type = _TAG_TYPES.get(word1 >> 8 & (INSERT_CVLAN | INSERT_SVLAN), 0)
         work.tag = word1 >> 16
         work.loopback = flags & FORCE_LOOPBACK != 0
@@ -224,11 +210,18 @@ class FrameReader(EntryReader):
         return work
 
 
-def _control(raw: bytes) -> tuple[int, int, int, int]:
-    """Return the words of an entry's control segment; raises `WorkError` when it is too short."""
+def _control(raw: bytes, offered: frozenset[int]) -> tuple[int, int, int, int]:
+    """Return the operation and the other words of an entry's control segment.
+
+    Raises `WorkError` when it is too short, or has an operation that is not among those `offered`.
+    """
     if len(raw) < CTRL_SIZE:
         raise WorkError(f"{len(raw)} bytes")
-    return CTRL.unpack_from(raw)
+    word0, word1, flags, immediate = CTRL.unpack_from(raw)
+    operation = OPERATIONS[word0 & OPCODE_MASK]
+    if operation not in offered:
+        raise WorkError(f"opcode {word0 & OPCODE_MASK:#x}")
+    return operation, word1, flags, immediate
 
 
 def _flag(work: SendWork, word1: int, flags: int, immediate: int) -> None:

@@ -8,6 +8,7 @@ from typing import Final
 
 from bluebridge.device.fabric.settings import NetworkSettings
 from bluebridge.device.layout.buslog import What
+from bluebridge.device.layout.fields import Struct
 from bluebridge.device.layout.mlx5.commands import Status
 from bluebridge.device.layout.mlx5.queue_pairs import (
     LOG_RECEIVE_UNIT,
@@ -19,7 +20,7 @@ from bluebridge.device.layout.mlx5.queue_pairs import (
     Service,
 )
 from bluebridge.device.layout.mlx5.wqe import BLOCK_BYTES, DATAGRAM, SendOpcode
-from bluebridge.device.layout.net.roce import GSI_QPN, MTU_BYTES
+from bluebridge.device.layout.net.roce import GSI_QPN
 from bluebridge.device.mlx5.objects.key_updates import Change, KeyUpdater, read_change
 from bluebridge.device.mlx5.rings.message_requests import read_datagram, read_message, read_xrc
 from bluebridge.device.mlx5.rings.pair_completions import PairCompletions
@@ -34,7 +35,7 @@ from bluebridge.device.rdma.datagrams.sender import DatagramSender
 from bluebridge.device.rdma.memory.scatter_gather import LocalMemory
 from bluebridge.device.rdma.pairs.costs import ENTRY_COST
 from bluebridge.device.rdma.pairs.engines import ReceiveEngine
-from bluebridge.device.rdma.pairs.queue_pair import DEFAULT_LOG_MESSAGE, DEFAULT_MTU, QueuePair
+from bluebridge.device.rdma.pairs.queue_pair import DEFAULT_LOG_MESSAGE, QueuePair
 from bluebridge.device.rdma.pairs.queues import SharedReceiveQueues
 from bluebridge.device.rdma.ports.counters import Diagnostics
 from bluebridge.device.rdma.ports.port_tables import Path
@@ -94,32 +95,19 @@ class CardPair(QueuePair):
     def load(self) -> None:
         """Set the attributes from the context, after each transition."""
         get, context = QPC.get, self.context
-        self.pd = get(context, "pd")
-        self.remote_qpn = get(context, "remote_qpn")
-        self.mtu = MTU_BYTES.get(get(context, "mtu"), DEFAULT_MTU)
+        self.take_context(QPC, context)
         self.max_message = 1 << (get(context, "log_message") or DEFAULT_LOG_MESSAGE)
-        self.qkey = get(context, "qkey")
-        self.pkey_index = get(context, "pri_pkey_index")
         self.xrcd = get(context, "xrcd") or NO_DOMAIN
         shared = get(context, "rq_type") == Receives.SHARED and self.role is not Role.XRC
         self.srqn = get(context, "srqn") if shared else None
         self.fast_register = bool(get(context, "fast_register"))
-        self.remote_read = bool(get(context, "remote_read"))
-        self.remote_write = bool(get(context, "remote_write"))
-        self.remote_atomic = bool(get(context, "remote_atomic"))
-        self.min_rnr_timer = get(context, "min_rnr_timer")
-        self.retry_count = get(context, "retry_count")
-        self.rnr_retry = get(context, "rnr_retry")
-        self.ack_timeout = get(context, "pri_ack_timeout")
-        self.read_limit = 1 << get(context, "sra_max")
-        self.answer_limit = 1 << get(context, "rra_max")
         self.count_troubles(self._troubles(get(context, "counter_set")))
-        self.path = path_of_context(context)
+        self.path = path_of(QPC, context, "pri_")
         self.reroute()
 
     def read_path(self, address: bytes) -> Path:
         """Return the path in the address vector of an entry."""
-        return path_of_vector(address)
+        return path_of(DATAGRAM, address)
 
     def query(self) -> bytes:
         """Return the context with the live counters (QUERY_QP)."""
@@ -265,33 +253,17 @@ def _attach_engines(pair: CardPair, network: NetworkSettings) -> None:
         pair.responder = PacketReceiver(pair) if network.packets else PartReceiver(pair)
 
 
-def path_of_context(context: bytes | bytearray) -> Path:
-    """Return the primary path in the context of a queue pair (QPC)."""
-    get = QPC.get
+def path_of(table: Struct, data: bytes | bytearray, prefix: str = "") -> Path:
+    """Return the path in an address vector (`DATAGRAM`), or with a prefix that in a context."""
+    get = table.get
     path = Path()
-    path.source = path.gid_index = get(context, "pri_source")
-    path.mac = QPC.get_raw(context, "pri_rmac")
+    path.source = path.gid_index = get(data, f"{prefix}source")
+    path.mac = table.get_raw(data, f"{prefix}rmac")
     path.global_route = True
-    path.gid = QPC.get_raw(context, "pri_rgid")
-    path.traffic_class = get(context, "pri_tclass")
-    path.hop_limit = get(context, "pri_hop_limit")
-    path.flow_label = get(context, "pri_flow_label")
-    path.priority = get(context, "pri_priority")
-    path.udp_port = get(context, "pri_udp_port")
-    return path
-
-
-def path_of_vector(address: bytes) -> Path:
-    """Return the path in an address vector (`DATAGRAM`)."""
-    get = DATAGRAM.get
-    path = Path()
-    path.source = path.gid_index = get(address, "source")
-    path.mac = DATAGRAM.get_raw(address, "rmac")
-    path.global_route = True
-    path.gid = DATAGRAM.get_raw(address, "rgid")
-    path.traffic_class = get(address, "tclass")
-    path.hop_limit = get(address, "hop_limit")
-    path.flow_label = get(address, "flow_label")
-    path.priority = get(address, "priority")
-    path.udp_port = get(address, "udp_port")
+    path.gid = table.get_raw(data, f"{prefix}rgid")
+    path.traffic_class = get(data, f"{prefix}tclass")
+    path.hop_limit = get(data, f"{prefix}hop_limit")
+    path.flow_label = get(data, f"{prefix}flow_label")
+    path.priority = get(data, f"{prefix}priority")
+    path.udp_port = get(data, f"{prefix}udp_port")
     return path

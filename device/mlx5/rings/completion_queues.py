@@ -31,6 +31,7 @@ from bluebridge.device.rings.completion_ring import (
     MAX_LOG_SIZE,
     NOT_ARMED,
     CompletionRing,
+    CompletionRings,
 )
 from bluebridge.device.rings.queue_buffer import QueueBuffer
 
@@ -100,33 +101,19 @@ class CompletionQueue(CompletionRing):
             self.overwrites = bool(CQC.get(context, "ignore_overrun"))
 
 
-class CompletionQueues:
+class CompletionQueues(CompletionRings[CompletionQueue]):
     """The completion queues of one adapter."""
 
     def __init__(self, bus: HostBus, pages: PageLists, eqs: EventQueues) -> None:
+        super().__init__()
         self._bus = bus
         self._pages = pages
         self._eqs = eqs
         self._numbers = Numbers("CQ", FIRST_CQ, MAX_CQS)
-        self._queues: dict[int, CompletionQueue] = {}
 
     def reset(self) -> None:
-        """Forget all queues."""
-        for queue in self._queues.values():
-            queue.broken = True  # a timer may still refer to it
-        self._queues.clear()
+        super().reset()
         self._numbers.reset()
-
-    def __len__(self) -> int:
-        return len(self._queues)
-
-    def numbers(self) -> list[int]:
-        """The numbers of all queues, oldest first."""
-        return list(self._queues)
-
-    def get(self, cqn: int) -> CompletionQueue | None:
-        """Return the queue `cqn`; None without one."""
-        return self._queues.get(cqn)
 
     def known(self, cqn: int) -> CompletionQueue:
         """Return the queue `cqn`; raises `Refused` (BAD_RES) without one."""

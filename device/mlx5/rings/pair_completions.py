@@ -12,38 +12,30 @@ from bluebridge.device.fabric.messages import Datagram
 from bluebridge.device.layout.mlx5.cqe import (
     GRH_IN_BUFFER,
     ROCE_HEADER_SHIFT,
-    VENDOR_SYNDROMES,
     CqeOpcode,
     RoceHeader,
-    Syndrome,
 )
 from bluebridge.device.layout.net.ethernet import NO_VLAN
 from bluebridge.device.layout.net.roce import DEFAULT_PKEY, GRH_SIZE, Op
-from bluebridge.device.mlx5.rings.message_requests import SEND_OPCODES
-from bluebridge.device.mlx5.rings.queue_completions import QP_EVENT, QueueCompletions
+from bluebridge.device.mlx5.rings.queue_completions import (
+    QP_EVENT,
+    RESPONSE_ERROR,
+    QueueCompletions,
+)
 from bluebridge.device.mlx5.rings.shared_queues import SharedReceiveRings
 from bluebridge.device.mlx5.rings.surroundings import Surroundings
 from bluebridge.device.rdma.pairs.queues import Received
 from bluebridge.device.rdma.vocabulary import CompletionStatus
 from bluebridge.device.rdma.work import ReceiveWork
 
-REQUEST_CQE: Final = Struct(">32xI8xIQIHxB")
 RESPONSE_CQE: Final = Struct(">24xIBBHII4xIQIHxB")
-ERROR_CQE: Final = Struct(">32xI18xBBIHxB")
 
-_REQUEST: Final = CqeOpcode.REQUEST << 4
-_REQUEST_ERROR: Final = CqeOpcode.REQUEST_ERROR << 4
-_RESPONSE_ERROR: Final = CqeOpcode.RESPONSE_ERROR << 4
 _SOLICITED: Final = 1 << 1
 _RESPONSES: Final = {
     Op.SEND: CqeOpcode.RESPONSE_SEND << 4,
     Op.SEND_IMM: CqeOpcode.RESPONSE_SEND_IMM << 4,
     Op.SEND_INV: CqeOpcode.RESPONSE_SEND_INV << 4,
     Op.WRITE_IMM: CqeOpcode.RESPONSE_WRITE_IMM << 4,
-}
-_ERRORS: Final = {
-    status: (VENDOR_SYNDROMES[Syndrome[status.name]], int(Syndrome[status.name]))
-    for status in CompletionStatus
 }
 _VLAN_PRESENT: Final = 1
 _GONE: Final = -1
@@ -68,42 +60,10 @@ class PairCompletions(QueueCompletions):
         *,
         pkey: bool = False,
     ) -> None:
-        super().__init__(around, number, QP_EVENT)
+        super().__init__(around, number, QP_EVENT, send_cqn, user_index)
         self._srqs = srqs
-        self._send_cqn = send_cqn
         self._receive_cqn = receive_cqn
-        self._user_index = user_index
         self._pkey = DEFAULT_PKEY if pkey else 0
-        self._collected: list[tuple[int, int, int]] = []
-
-    # -- sends --------------------------------------------------------------------------------
-
-    def complete_send(self, index: int, operation: int, length: int, left: int = 0) -> None:
-        self._bus.concern(self._number, index)
-        self._post(self._send_cqn, self._sent(index, operation, length, left or monotonic_ns()))
-
-    def fail_send(self, index: int, status: CompletionStatus) -> None:
-        self._bus.concern(self._number, index)
-        self.diagnostics.send_failed(status)
-        cqe = self._error(self._user_index, index, status, _REQUEST_ERROR)
-        self._post(self._send_cqn, cqe, error=True)
-
-    def collect_send(self, index: int, operation: int, length: int) -> None:
-        self._collected.append((index, operation, length))
-
-    def post_collected(self, left: int = 0) -> None:
-        collected, self._collected = self._collected, []
-        left = left or monotonic_ns()
-        self._post_many(self._send_cqn, [self._sent(*one, left) for one in collected])
-
-    def forget_collected(self) -> None:
-        self._collected = []
-
-    def _sent(self, index: int, operation: int, length: int, left: int) -> bytes:
-        about = SEND_OPCODES[operation] << 24 | self._number
-        return REQUEST_CQE.pack(self._user_index, length, left, about, index & 0xFFFF, _REQUEST)
-
-    # -- receives -----------------------------------------------------------------------------
 
     def complete_receive(
         self,
@@ -176,14 +136,10 @@ class PairCompletions(QueueCompletions):
         user = self._index_of(source) if shared else self._user_index
         if user < 0:
             return
-        cqe = self._error(user, index, status, _RESPONSE_ERROR)
+        cqe = self._error(user, index, status, RESPONSE_ERROR)
         self._post(cqn if shared else self._receive_cqn, cqe, error=True)
 
     def _index_of(self, srqn: int) -> int:
         """Return what completions name an SRQ by; `_GONE` for one that was destroyed since."""
         srq = self._srqs.get(srqn)
         return _GONE if srq is None else srq.shown_index
-
-    def _error(self, user: int, index: int, status: CompletionStatus, opcode: int) -> bytes:
-        vendor, syndrome = _ERRORS[status]
-        return ERROR_CQE.pack(user, vendor, syndrome, self._number, index & 0xFFFF, opcode)

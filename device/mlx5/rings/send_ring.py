@@ -240,7 +240,11 @@ class SendRing(StoredRing):
         try:
             if not segments or length > min(posted, 1 << self.log_size) * BLOCK_BYTES:
                 raise WorkError(f"an entry of {length} bytes")
-            raw = self._read(index, length)
+            size, qpn = BLOCK_BYTES << self.log_size, self._owner.qpn
+            start = index * BLOCK_BYTES & (size - 1)
+            raw = self.buffer.read(start, min(length, size - start), self.what, qpn)
+            if start + length > size:  # it goes on at the beginning of the ring
+                raw += self.buffer.read(0, start + length - size, self.what, qpn)
             # The size was read before: the guest may have written another one since.
             if raw[7] & DS_MASK != segments:
                 raise WorkError("the entry changed while it was read")
@@ -269,13 +273,3 @@ class SendRing(StoredRing):
             self._engine.refuse(index, error)
         else:
             self._engine.execute(work)
-
-    def _read(self, index: int, length: int) -> bytes:
-        size = BLOCK_BYTES << self.log_size
-        start = index * BLOCK_BYTES & (size - 1)
-        buffer, qpn = self.buffer, self._owner.qpn
-        if start + length <= size:
-            return buffer.read(start, length, self.what, qpn)
-        first = size - start
-        head = buffer.read(start, first, self.what, qpn)
-        return head + buffer.read(0, length - first, self.what, qpn)

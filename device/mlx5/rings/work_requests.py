@@ -44,8 +44,6 @@ _OPERATIONS: Final = {
     int(SendOpcode.SEND): SEND,
     int(SendOpcode.LSO): LARGE_SEND,
 }
-OPCODES: Final = {operation: opcode for opcode, operation in _OPERATIONS.items()}
-"""The opcode that a completion repeats, by the operation of engines."""
 
 
 def read_frame(raw: bytes, index: int) -> FrameWork:

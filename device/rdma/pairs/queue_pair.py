@@ -8,6 +8,8 @@ from typing import Final
 
 from bluebridge.device.fabric.messages import ConnectedPacket, Route
 from bluebridge.device.fabric.sizes import size_of_packet
+from bluebridge.device.layout.fields import Struct
+from bluebridge.device.layout.net.roce import MTU_BYTES
 from bluebridge.device.packets.transport import TransportPacket
 from bluebridge.device.pci.bus import HostBus
 from bluebridge.device.rdma.memory.regions import MemoryRegions
@@ -114,6 +116,24 @@ class QueuePair(ABC):
     def count_troubles(self, diagnostics: Diagnostics) -> None:
         """Count what goes wrong there from now on."""
         self.diagnostics = self.completions.diagnostics = diagnostics
+
+    def take_context(self, table: Struct, context: bytes | bytearray) -> None:
+        """Set what the contexts of all cards have, by the names that they give it alike."""
+        get = table.get
+        self.pd = get(context, "pd")
+        self.remote_qpn = get(context, "remote_qpn")
+        self.mtu = MTU_BYTES.get(get(context, "mtu"), DEFAULT_MTU)
+        self.qkey = get(context, "qkey")
+        self.pkey_index = get(context, "pri_pkey_index")
+        self.remote_read = bool(get(context, "remote_read"))
+        self.remote_write = bool(get(context, "remote_write"))
+        self.remote_atomic = bool(get(context, "remote_atomic"))
+        self.min_rnr_timer = get(context, "min_rnr_timer")
+        self.retry_count = get(context, "retry_count")
+        self.rnr_retry = get(context, "rnr_retry")
+        self.ack_timeout = get(context, "pri_ack_timeout")
+        self.read_limit = 1 << get(context, "sra_max")
+        self.answer_limit = 1 << get(context, "rra_max")
 
     @abstractmethod
     def read_path(self, address: bytes) -> Path:
