@@ -1,11 +1,14 @@
-"""Numbers that the adapter gives to objects of one kind."""
+"""Numbers that the adapter gives to objects of one kind, and tables of the objects."""
 
 from __future__ import annotations
 
 from collections import deque
+from typing import TypeVar
 
 from bluebridge.device.layout.mlx5.commands import Status
 from bluebridge.device.mlx5.settings.refused import Refused
+
+Made = TypeVar("Made")
 
 
 class Numbers:
@@ -59,3 +62,37 @@ class Numbers:
         self.check(number)
         self._used.remove(number)
         self._freed.append(number)
+
+
+class Table(dict[int, Made]):
+    """The objects of one kind by number; other kinds may have numbers of the same range."""
+
+    def __init__(self, kind: str, numbers: Numbers) -> None:
+        super().__init__()
+        self._kind = kind
+        self._numbers = numbers
+
+    def reset(self) -> None:
+        """Forget all objects."""
+        self.clear()
+        self._numbers.reset()
+
+    def known(self, number: int, otherwise: Status = Status.BAD_RES) -> Made:
+        """Return an object; raises `Refused` (BAD_RES, or what is said)."""
+        found = self.get(number)
+        if found is None:
+            raise Refused(otherwise, f"{self._kind} {number:#x}")
+        return found
+
+    def add(self, made: Made) -> int:
+        """Take an object in and return its number; raises `Refused` (LIM_ERR)."""
+        number = self._numbers.take()
+        self[number] = made
+        return number
+
+    def remove(self, number: int) -> Made:
+        """Take an object out; raises `Refused` (BAD_RES)."""
+        found = self.known(number)
+        del self[number]
+        self._numbers.free(number)
+        return found

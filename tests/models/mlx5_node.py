@@ -119,7 +119,7 @@ class Mlx5Node:
         if len(data) < rule.least:
             raise Refused(Status.BAD_INP_LEN)
         self.adapter.users.admit(data)
-        answer = rule.handler(self.adapter, data)
+        answer = rule.handler(self.adapter, data) or b""
         self.portions = 1
         if not isinstance(answer, bytes):
             steps = list(answer)

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from bluebridge.device.layout.mlx5.commands import INLINE_BYTES, INPUT, OUTPUT
 from bluebridge.device.mlx5.adapter import Adapter, Stage
 
-Handler = Callable[[Adapter, bytes], bytes | Iterator[bytes]]
-"""Carries a command out by its whole input, headed by `INPUT`, and returns its output.
+Handler = Callable[[Adapter, bytes], bytes | Iterator[bytes] | None]
+"""Carries a command out by its whole input, headed by `INPUT`, and returns its output, if any.
 
 The output begins with `OUTPUT`, whose status and syndrome are filled in by the command queue; it
-is cut or filled with zeros to the length that software wants. One that is empty is all zeros. An
+is cut or filled with zeros to the length that software wants. None is all zeros. An
 iterator does the work in portions, between which others have their turns; the last value that it
 yields is the output. Raises `bluebridge.device.mlx5.settings.refused.Refused`.
 """
@@ -43,6 +43,5 @@ def numbered(number: int) -> bytes:
     return bytes(OUTPUT.pack(number=number))
 
 
-def nothing(_adapter: Adapter, _data: bytes) -> bytes:
+def nothing(_adapter: Adapter, _data: bytes) -> None:
     """Succeed without effect and output."""
-    return b""

@@ -32,30 +32,26 @@ MAX_PAGES = 1 << 16
 PAGE = 4096
 
 
-def enable_hca(adapter: Adapter, data: bytes) -> bytes:
+def enable_hca(adapter: Adapter, data: bytes) -> None:
     """Take the adapter into use."""
     adapter.stage = max(adapter.stage, Stage.ENABLED)
-    return b""
 
 
-def init_hca(adapter: Adapter, data: bytes) -> bytes:
+def init_hca(adapter: Adapter, data: bytes) -> None:
     """Start the adapter, after its capabilities are chosen."""
     if adapter.stage is Stage.INITIALISED:
         raise Refused(Status.BAD_SYS_STATE, "the adapter is initialised already")
     adapter.stage = Stage.INITIALISED
-    return b""
 
 
-def teardown_hca(adapter: Adapter, data: bytes) -> bytes:
+def teardown_hca(adapter: Adapter, data: bytes) -> None:
     """Stop the adapter and forget all objects that software left."""
     adapter.clear()
-    return b""
 
 
-def disable_hca(adapter: Adapter, data: bytes) -> bytes:
+def disable_hca(adapter: Adapter, data: bytes) -> None:
     """Give the adapter out of use."""
     adapter.reset()
-    return b""
 
 
 def query_issi(adapter: Adapter, data: bytes) -> bytes:
@@ -63,13 +59,12 @@ def query_issi(adapter: Adapter, data: bytes) -> bytes:
     return bytes(QUERY_ISSI.pack(current=adapter.issi, supported=1 | 1 << ISSI))
 
 
-def set_issi(adapter: Adapter, data: bytes) -> bytes:
+def set_issi(adapter: Adapter, data: bytes) -> None:
     """Choose a revision of commands."""
     wanted = SET_ISSI.get(data, "current")
     if wanted > ISSI:
         raise Refused(Status.BAD_PARAM, f"ISSI {wanted}")
     adapter.issi = wanted
-    return b""
 
 
 def query_pages(adapter: Adapter, data: bytes) -> bytes:
@@ -110,12 +105,11 @@ def query_hca_cap(adapter: Adapter, data: bytes) -> bytes:
     return bytes(QUERY_CAP_OFFSET) + found
 
 
-def set_hca_cap(adapter: Adapter, data: bytes) -> bytes:
+def set_hca_cap(adapter: Adapter, data: bytes) -> None:
     """Choose what the adapter shall do, before INIT_HCA."""
     if adapter.stage is Stage.INITIALISED:
         raise Refused(Status.BAD_SYS_STATE, "capabilities are chosen before INIT_HCA")
     adapter.capabilities.choose(INPUT.get(data, "op_mod") // 2, data[QUERY_CAP_OFFSET:])
-    return b""
 
 
 def query_adapter(adapter: Adapter, data: bytes) -> bytes:
@@ -125,11 +119,10 @@ def query_adapter(adapter: Adapter, data: bytes) -> bytes:
     return bytes(ADAPTER_BLOCK_OFFSET) + bytes(block)
 
 
-def set_driver_version(adapter: Adapter, data: bytes) -> bytes:
+def set_driver_version(adapter: Adapter, data: bytes) -> None:
     """Keep the version that a driver gives itself, for people who ask."""
     text = DRIVER_VERSION.get_raw(data, "text").partition(b"\0")[0]
     adapter.driver = text.decode("ascii", "replace")
-    return b""
 
 
 RULES: dict[int, Rule] = {

@@ -17,10 +17,9 @@ def alloc_uar(adapter: Adapter, data: bytes) -> bytes:
     return numbered(adapter.doorbells.allocate())
 
 
-def dealloc_uar(adapter: Adapter, data: bytes) -> bytes:
+def dealloc_uar(adapter: Adapter, data: bytes) -> None:
     """Free a page of doorbells."""
     adapter.doorbells.free(number_of(data))
-    return b""
 
 
 def create_eq(adapter: Adapter, data: bytes) -> bytes:
@@ -30,10 +29,9 @@ def create_eq(adapter: Adapter, data: bytes) -> bytes:
     return numbered(adapter.eqs.create(context, mask, data[CREATE_EQ.size :]))
 
 
-def destroy_eq(adapter: Adapter, data: bytes) -> bytes:
+def destroy_eq(adapter: Adapter, data: bytes) -> None:
     """Destroy an event queue."""
     adapter.eqs.destroy(number_of(data) & 0xFF)
-    return b""
 
 
 def query_eq(adapter: Adapter, data: bytes) -> bytes:

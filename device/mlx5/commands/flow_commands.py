@@ -18,7 +18,7 @@ from bluebridge.device.layout.mlx5.steering import (
 from bluebridge.device.mlx5.adapter import Adapter
 from bluebridge.device.mlx5.commands.command import Rule, number_of, numbered
 from bluebridge.device.mlx5.settings.refused import Refused
-from bluebridge.device.mlx5.steering.tables import MAX_DESTINATIONS, FlowTable
+from bluebridge.device.mlx5.steering.tables import MAX_DESTINATIONS, FlowCounter, FlowTable
 
 MISS_ACTION = 1
 """The field that MODIFY_FLOW_TABLE changes."""
@@ -44,18 +44,16 @@ def create_flow_table(adapter: Adapter, data: bytes) -> bytes:
     )
 
 
-def modify_flow_table(adapter: Adapter, data: bytes) -> bytes:
+def modify_flow_table(adapter: Adapter, data: bytes) -> None:
     """Change where frames go that match nothing in a table."""
     get, table = MODIFY_FLOW_TABLE.get, _table(adapter, data)
     if get(data, "fields") & MISS_ACTION:
         adapter.objects.flows.modify(table, get(data, "miss_action"), get(data, "miss_table"))
-    return b""
 
 
-def destroy_flow_table(adapter: Adapter, data: bytes) -> bytes:
+def destroy_flow_table(adapter: Adapter, data: bytes) -> None:
     """Destroy a flow table."""
     adapter.objects.flows.destroy(_table(adapter, data))
-    return b""
 
 
 def create_flow_group(adapter: Adapter, data: bytes) -> bytes:
@@ -67,14 +65,13 @@ def create_flow_group(adapter: Adapter, data: bytes) -> bytes:
     return numbered(flows.create_group(table, first, last, get(data, "criteria"), mask))
 
 
-def destroy_flow_group(adapter: Adapter, data: bytes) -> bytes:
+def destroy_flow_group(adapter: Adapter, data: bytes) -> None:
     """Destroy a group of a flow table."""
     group = FLOW_TABLE.get(data, "group")
     adapter.objects.flows.destroy_group(_table(adapter, data), group)
-    return b""
 
 
-def set_flow_entry(adapter: Adapter, data: bytes) -> bytes:
+def set_flow_entry(adapter: Adapter, data: bytes) -> None:
     """Make an entry of a flow table, or change one."""
     get, table = SET_FLOW_ENTRY.get, _table(adapter, data)
     count, counted = get(data, "destinations"), get(data, "counters")
@@ -100,38 +97,34 @@ def set_flow_entry(adapter: Adapter, data: bytes) -> bytes:
         ],
         fields=get(data, "fields") if modifies else None,
     )
-    return b""
 
 
-def delete_flow_entry(adapter: Adapter, data: bytes) -> bytes:
+def delete_flow_entry(adapter: Adapter, data: bytes) -> None:
     """Delete an entry of a flow table."""
     table, index = _table(adapter, data), FLOW_TABLE.get(data, "index")
     adapter.objects.flows.delete_entry(table, index)
-    return b""
 
 
-def set_flow_table_root(adapter: Adapter, data: bytes) -> bytes:
+def set_flow_table_root(adapter: Adapter, data: bytes) -> None:
     """Choose the flow table that received frames take first."""
     get = SET_FLOW_TABLE_ROOT.get
     table = adapter.objects.flows.table(get(data, "table"), get(data, "type"))
     adapter.objects.flows.root = table.number
-    return b""
 
 
 def alloc_flow_counter(adapter: Adapter, data: bytes) -> bytes:
     """Return the number of a counter of flows."""
-    return numbered(adapter.objects.flows.create_counter())
+    return numbered(adapter.objects.flows.counters.add(FlowCounter()))
 
 
-def dealloc_flow_counter(adapter: Adapter, data: bytes) -> bytes:
+def dealloc_flow_counter(adapter: Adapter, data: bytes) -> None:
     """Free a counter of flows."""
-    adapter.objects.flows.destroy_counter(number_of(data))
-    return b""
+    adapter.objects.flows.counters.remove(number_of(data))
 
 
 def query_flow_counter(adapter: Adapter, data: bytes) -> bytes:
     """Return a counter of flows, and clear it if that is wanted."""
-    counter = adapter.objects.flows.counter(QUERY_FLOW_COUNTER.get(data, "counter"))
+    counter = adapter.objects.flows.counters.known(QUERY_FLOW_COUNTER.get(data, "counter"))
     answer = TRAFFIC_COUNTER.pack(packets=counter.packets, octets=counter.octets)
     if QUERY_FLOW_COUNTER.get(data, "clear"):
         counter.packets = counter.octets = 0

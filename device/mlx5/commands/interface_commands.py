@@ -12,24 +12,22 @@ from bluebridge.device.mlx5.objects.references import listed_queues
 
 def create_tis(adapter: Adapter, data: bytes) -> bytes:
     """Make a TIS, and return its number."""
-    return numbered(adapter.objects.create_tis(data[CONTEXT : CONTEXT + TISC.size]))
+    return numbered(adapter.objects.tises.add(data[CONTEXT : CONTEXT + TISC.size]))
 
 
-def modify_tis(adapter: Adapter, data: bytes) -> bytes:
+def modify_tis(adapter: Adapter, data: bytes) -> None:
     """Take other attributes of a TIS, none of which matters to a port without priorities."""
-    adapter.objects.tis(number_of(data))
-    return b""
+    adapter.objects.tises.known(number_of(data))
 
 
 def query_tis(adapter: Adapter, data: bytes) -> bytes:
     """Return the context of a TIS."""
-    return bytes(CONTEXT) + adapter.objects.tis(number_of(data))
+    return bytes(CONTEXT) + adapter.objects.tises.known(number_of(data))
 
 
-def destroy_tis(adapter: Adapter, data: bytes) -> bytes:
+def destroy_tis(adapter: Adapter, data: bytes) -> None:
     """Destroy a TIS."""
-    adapter.objects.destroy_tis(number_of(data))
-    return b""
+    adapter.objects.tises.remove(number_of(data))
 
 
 def create_tir(adapter: Adapter, data: bytes) -> bytes:
@@ -37,26 +35,24 @@ def create_tir(adapter: Adapter, data: bytes) -> bytes:
     return numbered(adapter.objects.create_tir(data[CONTEXT : CONTEXT + TIRC.size]))
 
 
-def modify_tir(adapter: Adapter, data: bytes) -> bytes:
+def modify_tir(adapter: Adapter, data: bytes) -> None:
     """Change what a TIR hashes, and which own frames it takes."""
-    tir = adapter.objects.tir(number_of(data))
+    tir = adapter.objects.tirs.known(number_of(data))
     fields, context = MODIFY_QUEUE.get(data, "fields"), data[CONTEXT : CONTEXT + TIRC.size]
     if fields & TirField.HASH:
         tir.load_hash(context)
     if fields & TirField.LOOPBACK:
         tir.set_loopback(TIRC.get(context, "loopback"))
-    return b""
 
 
 def query_tir(adapter: Adapter, data: bytes) -> bytes:
     """Return the context of a TIR."""
-    return bytes(CONTEXT) + bytes(adapter.objects.tir(number_of(data)).context)
+    return bytes(CONTEXT) + bytes(adapter.objects.tirs.known(number_of(data)).context)
 
 
-def destroy_tir(adapter: Adapter, data: bytes) -> bytes:
+def destroy_tir(adapter: Adapter, data: bytes) -> None:
     """Destroy a TIR."""
-    adapter.objects.destroy_tir(number_of(data))
-    return b""
+    adapter.objects.tirs.remove(number_of(data))
 
 
 def create_rqt(adapter: Adapter, data: bytes) -> bytes:
@@ -64,26 +60,24 @@ def create_rqt(adapter: Adapter, data: bytes) -> bytes:
     return numbered(adapter.objects.create_queue_table(listed_queues(data)))
 
 
-def modify_rqt(adapter: Adapter, data: bytes) -> bytes:
+def modify_rqt(adapter: Adapter, data: bytes) -> None:
     """Replace the queues of a table."""
-    table, queues = adapter.objects.queue_table(number_of(data)), listed_queues(data)
+    table, queues = adapter.objects.queue_tables.known(number_of(data)), listed_queues(data)
     adapter.objects.check_queues(queues)
     table.queues = queues
-    return b""
 
 
 def query_rqt(adapter: Adapter, data: bytes) -> bytes:
     """Return the context of a table of RQs, with their numbers."""
-    queues = adapter.objects.queue_table(number_of(data)).queues
+    queues = adapter.objects.queue_tables.known(number_of(data)).queues
     context = RQTC.pack(max_size=len(queues), actual_size=len(queues))
     listed = b"".join(number.to_bytes(4, "big") for number in queues)
     return bytes(CONTEXT) + bytes(context) + listed
 
 
-def destroy_rqt(adapter: Adapter, data: bytes) -> bytes:
-    """Destroy a table of RQs."""
-    adapter.objects.destroy_queue_table(number_of(data))
-    return b""
+def destroy_rqt(adapter: Adapter, data: bytes) -> None:
+    """Destroy a table of RQs, which no TIR spreads frames over."""
+    adapter.objects.queue_tables.remove(number_of(data))
 
 
 RULES: dict[int, Rule] = {

@@ -23,10 +23,9 @@ def alloc_pd(adapter: Adapter, data: bytes) -> bytes:
     return numbered(adapter.objects.pds.take())
 
 
-def dealloc_pd(adapter: Adapter, data: bytes) -> bytes:
+def dealloc_pd(adapter: Adapter, data: bytes) -> None:
     """Free a protection domain."""
     adapter.objects.pds.free(number_of(data))
-    return b""
 
 
 def alloc_domain(adapter: Adapter, data: bytes) -> bytes:
@@ -34,10 +33,9 @@ def alloc_domain(adapter: Adapter, data: bytes) -> bytes:
     return numbered(adapter.objects.domains.take())
 
 
-def dealloc_domain(adapter: Adapter, data: bytes) -> bytes:
+def dealloc_domain(adapter: Adapter, data: bytes) -> None:
     """Free a transport domain."""
     adapter.objects.domains.free(number_of(data))
-    return b""
 
 
 def create_mkey(adapter: Adapter, data: bytes) -> Iterator[bytes]:
@@ -57,10 +55,9 @@ def query_mkey(adapter: Adapter, data: bytes) -> bytes:
     return answer.ljust(LIST, b"\0") + keys.query_parts(number)
 
 
-def destroy_mkey(adapter: Adapter, data: bytes) -> bytes:
+def destroy_mkey(adapter: Adapter, data: bytes) -> None:
     """Destroy a memory key."""
     adapter.objects.keys.destroy(number_of(data))
-    return b""
 
 
 def query_special_contexts(adapter: Adapter, data: bytes) -> bytes:
@@ -73,10 +70,9 @@ def alloc_q_counter(adapter: Adapter, data: bytes) -> bytes:
     return numbered(adapter.objects.create_counters())
 
 
-def dealloc_q_counter(adapter: Adapter, data: bytes) -> bytes:
+def dealloc_q_counter(adapter: Adapter, data: bytes) -> None:
     """Free a set of counters."""
     adapter.objects.destroy_counters(number_of(data) & 0xFF)
-    return b""
 
 
 def query_q_counter(adapter: Adapter, data: bytes) -> bytes:

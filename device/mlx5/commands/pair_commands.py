@@ -54,10 +54,9 @@ def create(adapter: Adapter, data: bytes) -> bytes:
     return numbered(adapter.objects.rdma.create_pair(data))
 
 
-def destroy(adapter: Adapter, data: bytes) -> bytes:
+def destroy(adapter: Adapter, data: bytes) -> None:
     """Destroy a queue pair."""
     adapter.objects.rdma.destroy_pair(number_of(data))
-    return b""
 
 
 def modify(adapter: Adapter, data: bytes) -> bytes:
@@ -70,7 +69,7 @@ def modify(adapter: Adapter, data: bytes) -> bytes:
     context = data[QP_CONTEXT : QP_CONTEXT + QPC.size]
     pair = rdma.pair(qpn)
     if pair is None:
-        made = rdma.known(qpn)
+        made = rdma.made.known(qpn)
         merged = bytearray(made.context)
         if not QPC.get(merged, "pd"):
             # A driver's pair of UMR gets its domain here (ib/qp.c: create_kernel_qp sets none).
@@ -117,30 +116,27 @@ def _merge_rts(pair: CardPair, source: bytes) -> None:
     pair.engine.next_psn = QPC.get(source, "next_send_psn")
 
 
-def to_error(adapter: Adapter, data: bytes) -> bytes:
+def to_error(adapter: Adapter, data: bytes) -> None:
     """Flush everything, also what is posted later."""
     adapter.objects.rdma.to_error(number_of(data))
-    return b""
 
 
-def to_reset(adapter: Adapter, data: bytes) -> bytes:
+def to_reset(adapter: Adapter, data: bytes) -> None:
     """Forget what was posted; the queue pair accesses no memory from then on."""
     adapter.objects.rdma.to_reset(number_of(data))
-    return b""
 
 
 def query(adapter: Adapter, data: bytes) -> bytes:
     """Return the context with the live counters."""
     rdma, qpn = adapter.objects.rdma, number_of(data)
     pair = rdma.pair(qpn)
-    context = rdma.known(qpn).context if pair is None else pair.query()
+    context = rdma.made.known(qpn).context if pair is None else pair.query()
     return bytes(QP_CONTEXT) + context
 
 
-def page_fault_resume(adapter: Adapter, data: bytes) -> bytes:
+def page_fault_resume(adapter: Adapter, data: bytes) -> None:
     """Go on with what waits for absent pages, or fail it."""
     adapter.objects.rdma.page_faults.resume(data)
-    return b""
 
 
 RULES: dict[int, Rule] = {

@@ -41,11 +41,10 @@ def query_context(adapter: Adapter, data: bytes) -> bytes:
     return bytes(VPORT_OUT) + adapter.objects.vport.query(QUERY_VPORT.get(data, "list_type"))
 
 
-def modify_context(adapter: Adapter, data: bytes) -> bytes:
+def modify_context(adapter: Adapter, data: bytes) -> None:
     """Change fields of the context of the virtual port."""
     _check_own(data)
     adapter.objects.vport.modify(MODIFY_VPORT.get(data, "fields"), data[VPORT_IN:])
-    return b""
 
 
 def query_counters(adapter: Adapter, data: bytes) -> bytes:

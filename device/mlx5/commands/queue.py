@@ -241,7 +241,7 @@ class CommandQueue:
         if len(data) < rule.least:
             raise Refused(Status.BAD_INP_LEN, f"{len(data)} bytes of input of {rule.least}")
         self._adapter.users.admit(data)
-        return rule.handler(self._adapter, data)
+        return rule.handler(self._adapter, data) or b""
 
     # -- entries and mailboxes ----------------------------------------------------------------
 

@@ -29,7 +29,7 @@ def query_cq(adapter: Adapter, data: bytes) -> bytes:
     return bytes(ENTRY) + adapter.objects.cqs.known(number_of(data)).query()
 
 
-def modify_cq(adapter: Adapter, data: bytes) -> bytes:
+def modify_cq(adapter: Adapter, data: bytes) -> None:
     """Change the moderation of a completion queue, or give it another ring."""
     cqs, number = adapter.objects.cqs, number_of(data)
     if MODIFY_CQ.get(data, "modifier") == RESIZE:
@@ -37,13 +37,11 @@ def modify_cq(adapter: Adapter, data: bytes) -> bytes:
     else:
         context = data[ENTRY : ENTRY + CQC.size]
         cqs.known(number).modify(MODIFY_CQ.get(data, "fields"), context)
-    return b""
 
 
-def destroy_cq(adapter: Adapter, data: bytes) -> bytes:
+def destroy_cq(adapter: Adapter, data: bytes) -> None:
     """Destroy a completion queue."""
     adapter.objects.cqs.destroy(number_of(data))
-    return b""
 
 
 def create_sq(adapter: Adapter, data: bytes) -> bytes:
@@ -51,22 +49,20 @@ def create_sq(adapter: Adapter, data: bytes) -> bytes:
     return numbered(adapter.objects.create_sq(data[CONTEXT:_PAGES], data[_PAGES:]))
 
 
-def modify_sq(adapter: Adapter, data: bytes) -> bytes:
+def modify_sq(adapter: Adapter, data: bytes) -> None:
     """Change the state of an SQ."""
-    queue = adapter.objects.sq(number_of(data))
+    queue = adapter.objects.sqs.known(number_of(data))
     queue.change(MODIFY_QUEUE.get(data, "state"), SQC.get(data, "state", CONTEXT))
-    return b""
 
 
 def query_sq(adapter: Adapter, data: bytes) -> bytes:
     """Return the present context of an SQ."""
-    return bytes(CONTEXT) + adapter.objects.sq(number_of(data)).query()
+    return bytes(CONTEXT) + adapter.objects.sqs.known(number_of(data)).query()
 
 
-def destroy_sq(adapter: Adapter, data: bytes) -> bytes:
+def destroy_sq(adapter: Adapter, data: bytes) -> None:
     """Destroy an SQ."""
     adapter.objects.destroy_sq(number_of(data))
-    return b""
 
 
 def create_rq(adapter: Adapter, data: bytes) -> bytes:
@@ -74,23 +70,21 @@ def create_rq(adapter: Adapter, data: bytes) -> bytes:
     return numbered(adapter.objects.create_rq(data[CONTEXT:_PAGES], data[_PAGES:]))
 
 
-def modify_rq(adapter: Adapter, data: bytes) -> bytes:
+def modify_rq(adapter: Adapter, data: bytes) -> None:
     """Change the state of an RQ, and what it does with tags and check sequences."""
-    queue = adapter.objects.rq(number_of(data))
+    queue = adapter.objects.rqs.known(number_of(data))
     queue.change(MODIFY_QUEUE.get(data, "state"), RQC.get(data, "state", CONTEXT))
     queue.modify(MODIFY_QUEUE.get(data, "fields"), data[CONTEXT:_PAGES])
-    return b""
 
 
 def query_rq(adapter: Adapter, data: bytes) -> bytes:
     """Return the present context of an RQ."""
-    return bytes(CONTEXT) + adapter.objects.rq(number_of(data)).query()
+    return bytes(CONTEXT) + adapter.objects.rqs.known(number_of(data)).query()
 
 
-def destroy_rq(adapter: Adapter, data: bytes) -> bytes:
+def destroy_rq(adapter: Adapter, data: bytes) -> None:
     """Destroy an RQ."""
     adapter.objects.destroy_rq(number_of(data))
-    return b""
 
 
 RULES: dict[int, Rule] = {

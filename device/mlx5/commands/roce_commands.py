@@ -32,19 +32,17 @@ def query_pkey(adapter: Adapter, data: bytes) -> bytes:
     return bytes(VPORT_PKEY.pack(pkey=DEFAULT_PKEY))
 
 
-def attach(adapter: Adapter, data: bytes) -> bytes:
+def attach(adapter: Adapter, data: bytes) -> None:
     """Have a queue pair get the datagrams of a group."""
     rdma, qpn = adapter.objects.rdma, GROUP_MEMBER.get(data, "qpn")
-    refuses = bool(QPC.get(rdma.known(qpn).context, "no_own_multicast"))
+    refuses = bool(QPC.get(rdma.made.known(qpn).context, "no_own_multicast"))
     rdma.groups.attach(GROUP_MEMBER.get_raw(data, "gid"), qpn, refuses_own=refuses)
-    return b""
 
 
-def detach(adapter: Adapter, data: bytes) -> bytes:
+def detach(adapter: Adapter, data: bytes) -> None:
     """Give a queue pair no more datagrams of a group."""
     gid, qpn = GROUP_MEMBER.get_raw(data, "gid"), GROUP_MEMBER.get(data, "qpn")
     adapter.objects.rdma.groups.detach(gid, qpn)
-    return b""
 
 
 RULES: dict[int, Rule] = {

@@ -17,10 +17,9 @@ def alloc_xrcd(adapter: Adapter, data: bytes) -> bytes:
     return numbered(adapter.objects.rdma.xrcds.take())
 
 
-def dealloc_xrcd(adapter: Adapter, data: bytes) -> bytes:
+def dealloc_xrcd(adapter: Adapter, data: bytes) -> None:
     """Free an XRC domain."""
     adapter.objects.rdma.xrcds.free(number_of(data))
-    return b""
 
 
 def create_rmp(adapter: Adapter, data: bytes) -> bytes:
@@ -29,12 +28,11 @@ def create_rmp(adapter: Adapter, data: bytes) -> bytes:
     return numbered(adapter.objects.rdma.srqs.create_pool(context, data[_PAGES:]))
 
 
-def modify_rmp(adapter: Adapter, data: bytes) -> bytes:
+def modify_rmp(adapter: Adapter, data: bytes) -> None:
     """Ask for an event when few entries are left."""
     queue = adapter.objects.rdma.srqs.known(number_of(data))
     if MODIFY_QUEUE.get(data, "fields") & RMP_LIMIT:
         queue.arm(WQ.get(data, "limit", CONTEXT + WQ_OFFSET))
-    return b""
 
 
 def query_rmp(adapter: Adapter, data: bytes) -> bytes:
@@ -55,16 +53,14 @@ def query_xrc_srq(adapter: Adapter, data: bytes) -> bytes:
     return bytes(ENTRY) + adapter.objects.rdma.srqs.known(number_of(data)).query()
 
 
-def arm_xrc_srq(adapter: Adapter, data: bytes) -> bytes:
+def arm_xrc_srq(adapter: Adapter, data: bytes) -> None:
     """Ask for an event when few entries are left."""
     adapter.objects.rdma.srqs.known(number_of(data)).arm(ARM_XRC_SRQ.get(data, "limit"))
-    return b""
 
 
-def destroy_srq(adapter: Adapter, data: bytes) -> bytes:
+def destroy_srq(adapter: Adapter, data: bytes) -> None:
     """Destroy a shared receive queue of either kind."""
     adapter.objects.rdma.srqs.destroy(number_of(data))
-    return b""
 
 
 RULES: dict[int, Rule] = {

@@ -15,10 +15,9 @@ def create_uctx(adapter: Adapter, data: bytes) -> bytes:
     return numbered(adapter.users.create(CREATE_UCTX.get(data, "rights")))
 
 
-def destroy_uctx(adapter: Adapter, data: bytes) -> bytes:
+def destroy_uctx(adapter: Adapter, data: bytes) -> None:
     """Destroy a user context, which has no object any more."""
     adapter.users.destroy(number_of(data))
-    return b""
 
 
 def create_umem(adapter: Adapter, data: bytes) -> bytes:
@@ -31,10 +30,9 @@ def create_umem(adapter: Adapter, data: bytes) -> bytes:
     return numbered(adapter.pages.users.create(listed, count, shift, start))
 
 
-def destroy_umem(adapter: Adapter, data: bytes) -> bytes:
+def destroy_umem(adapter: Adapter, data: bytes) -> None:
     """Forget a list of pages, in which no object is any more."""
     adapter.pages.users.destroy(number_of(data))
-    return b""
 
 
 def no_object(adapter: Adapter, data: bytes) -> bytes:

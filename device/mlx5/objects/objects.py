@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, TypeVar
+from typing import Final
 
 from bluebridge.device.armed_faults import ArmedFaults
 from bluebridge.device.ethernet.receiver import FrameReceiver
@@ -12,7 +12,7 @@ from bluebridge.device.fabric.messages import ConnectedPacket, Frames, Message
 from bluebridge.device.layout.mlx5.commands import Status
 from bluebridge.device.layout.mlx5.contexts import RQC, SQC, TIRC, TISC, Dispatch
 from bluebridge.device.layout.net.ethernet import ETHERTYPE_VLAN
-from bluebridge.device.mlx5.numbers import Numbers
+from bluebridge.device.mlx5.numbers import Numbers, Table
 from bluebridge.device.mlx5.objects.keys import NULL_KEY, PAGE_SHIFTS, RESERVED_LKEY, MemoryKeys
 from bluebridge.device.mlx5.objects.rdma import RdmaObjects
 from bluebridge.device.mlx5.ports.registers import PortRegisters
@@ -40,8 +40,6 @@ from bluebridge.device.rdma.memory.regions import MemoryRegions
 from bluebridge.device.rdma.pairs.queues import CUSTOMER_TAG
 from bluebridge.device.rdma.ports.counters import Diagnostics, InterfaceCounter
 from bluebridge.device.rdma.ports.port import Port
-
-_Object = TypeVar("_Object")
 
 PD_BITS: Final = 24
 MOST_REGISTERED_PAGES: Final = 1 << 20
@@ -91,15 +89,12 @@ class Objects:
             bus, pages, regions, self.cqs, eqs, self.port, faults, self.vport.comes_back
         )
         self._queue_numbers = Numbers("queue", FIRST_QUEUE, MAX_QUEUES)
-        self.sqs: dict[int, SendQueueObject] = {}
-        self.rqs: dict[int, ReceiveQueueObject] = {}
-        self._tis_numbers = Numbers("TIS", 1, MAX_TIS)
-        self.tises: dict[int, bytes] = {}
-        self._tir_numbers = Numbers("TIR", 1, MAX_TIRS)
-        self.tirs: dict[int, Tir] = {}
+        self.sqs: Table[SendQueueObject] = Table("SQ", self._queue_numbers)
+        self.rqs: Table[ReceiveQueueObject] = Table("RQ", self._queue_numbers)
+        self.tises: Table[bytes] = Table("TIS", Numbers("TIS", 1, MAX_TIS))
+        self.tirs: Table[Tir] = Table("TIR", Numbers("TIR", 1, MAX_TIRS))
         self._hashes: Hashes = {}
-        self._table_numbers = Numbers("RQT", 1, MAX_QUEUE_TABLES)
-        self.queue_tables: dict[int, QueueTable] = {}
+        self.queue_tables: Table[QueueTable] = Table("RQT", Numbers("RQT", 1, MAX_QUEUE_TABLES))
         self.flows = FlowTables()
         self.steering = FrameSteering(self.flows, self.tirs, self.rqs, self._domain_of)
         self.rdma = RdmaObjects(
@@ -113,17 +108,11 @@ class Objects:
         for queue in (*self.sqs.values(), *self.rqs.values()):
             queue.stop()
             queue.dismantle()
-        self.sqs.clear()
-        self.rqs.clear()
         self.rdma.reset()
-        self.tises.clear()
-        self.tirs.clear()
         self._hashes.clear()
-        self.queue_tables.clear()
-        for numbers in (
-            self._queue_numbers, self._tis_numbers, self._tir_numbers, self._table_numbers,
-            self.pds, self.domains, self.counter_sets,
-        ):  # fmt: skip
+        for table in (self.sqs, self.rqs, self.tises, self.tirs, self.queue_tables):
+            table.reset()
+        for numbers in (self.pds, self.domains, self.counter_sets):
             numbers.reset()
         self.steering.missed.clear()
         self.traffic.clear()
@@ -215,29 +204,17 @@ class Objects:
         self.rqs[number] = ReceiveQueueObject(self._around, number, context, place)
         return number
 
-    def sq(self, number: int) -> SendQueueObject:
-        """Return an SQ; raises `Refused` (BAD_RES)."""
-        return _known(self.sqs, "SQ", number)
-
-    def rq(self, number: int) -> ReceiveQueueObject:
-        """Return an RQ; raises `Refused` (BAD_RES)."""
-        return _known(self.rqs, "RQ", number)
-
     def destroy_sq(self, number: int) -> None:
         """Destroy an SQ, which completes nothing from now on; raises `Refused`."""
-        queue = self.sq(number)
-        del self.sqs[number]
+        queue = self.sqs.remove(number)
         queue.stop()
         queue.dismantle()
-        self._queue_numbers.free(number)
 
     def destroy_rq(self, number: int) -> None:
         """Destroy an RQ, which gets nothing from now on; raises `Refused`."""
-        queue = self.rq(number)
-        del self.rqs[number]
+        queue = self.rqs.remove(number)
         queue.stop()
         queue.dismantle()
-        self._queue_numbers.free(number)
 
     def ring_of(self, number: int) -> SendRing | None:
         """Return the entries of an SQ, or of a queue pair outside of RST; None if there is none."""
@@ -246,69 +223,25 @@ class Objects:
 
     # -- interfaces of send and receive ----------------------------------------------------------
 
-    def create_tis(self, context: bytes) -> int:
-        """Make a TIS; returns its number. Raises `Refused` (LIM_ERR)."""
-        number = self._tis_numbers.take()
-        self.tises[number] = context
-        return number
-
-    def tis(self, number: int) -> bytes:
-        """Return the context of a TIS; raises `Refused` (BAD_RES)."""
-        return _known(self.tises, "TIS", number)
-
-    def destroy_tis(self, number: int) -> None:
-        """Destroy a TIS; raises `Refused` (BAD_RES)."""
-        self._tis_numbers.free(number)
-        del self.tises[number]
-
     def create_tir(self, context: bytes) -> int:
         """Make a TIR; returns its number. Raises `Refused`: BAD_PARAM, BAD_RES, LIM_ERR."""
         kind, table = TIRC.get(context, "dispatch"), None
         if kind == Dispatch.INDIRECT:
-            table = self.queue_table(TIRC.get(context, "rqtn"))
+            table = self.queue_tables.known(TIRC.get(context, "rqtn"))
         elif kind == Dispatch.DIRECT:
-            self.rq(TIRC.get(context, "rqn"))
+            self.rqs.known(TIRC.get(context, "rqn"))
         else:
             raise Refused(Status.BAD_PARAM, f"a TIR of kind {kind}")
-        number = self._tir_numbers.take()
-        self.tirs[number] = Tir(context, table, self._hashes)
-        return number
-
-    def tir(self, number: int) -> Tir:
-        """Return a TIR; raises `Refused` (BAD_RES)."""
-        return _known(self.tirs, "TIR", number)
-
-    def destroy_tir(self, number: int) -> None:
-        """Destroy a TIR; what is forwarded to it is lost from now on. Raises `Refused`."""
-        self._tir_numbers.free(number)
-        del self.tirs[number]
+        return self.tirs.add(Tir(context, table, self._hashes))
 
     def create_queue_table(self, queues: list[int]) -> int:
         """Make an RQT; returns its number. Raises `Refused`: BAD_PARAM, BAD_RES, LIM_ERR."""
         self.check_queues(queues)
-        number = self._table_numbers.take()
-        self.queue_tables[number] = QueueTable(queues)
-        return number
-
-    def queue_table(self, number: int) -> QueueTable:
-        """Return an RQT; raises `Refused` (BAD_RES)."""
-        return _known(self.queue_tables, "RQT", number)
-
-    def destroy_queue_table(self, number: int) -> None:
-        """Destroy an RQT, which no TIR spreads frames over. Raises `Refused` (BAD_RES)."""
-        self._table_numbers.free(number)
-        del self.queue_tables[number]
+        return self.queue_tables.add(QueueTable(queues))
 
     def check_queues(self, queues: list[int]) -> None:
         """Raise `Refused` unless all these are RQs, and not more than a table may have."""
         if not 0 < len(queues) <= MOST_TABLE_QUEUES:
             raise Refused(Status.BAD_PARAM, f"a table of {len(queues)} queues")
         for number in queues:
-            self.rq(number)
-
-
-def _known(table: dict[int, _Object], kind: str, number: int) -> _Object:
-    found = table.get(number)
-    if found is None:
-        raise Refused(Status.BAD_RES, f"{kind} {number:#x}")
-    return found
+            self.rqs.known(number)

@@ -7,7 +7,7 @@ from typing import Final
 from bluebridge.device.fabric.settings import NetworkSettings
 from bluebridge.device.layout.mlx5.commands import Status
 from bluebridge.device.layout.mlx5.queue_pairs import QPC, QpState, Receives
-from bluebridge.device.mlx5.numbers import Numbers
+from bluebridge.device.mlx5.numbers import Numbers, Table
 from bluebridge.device.mlx5.objects.key_updates import KeyUpdater
 from bluebridge.device.mlx5.objects.page_faults import PageFaults, PairPaging
 from bluebridge.device.mlx5.objects.pairs import STATES, CardPair, MadePair
@@ -42,21 +42,20 @@ class RdmaObjects:
     ) -> None:
         self._updater = updater
         self._around = around
-        self._numbers = numbers
         self._network = network
         self.groups = steering.groups
         self.srqs = SharedReceiveRings(around)
         self.pairs = QueuePairs(around.bus, around.regions, steering, MAX_PAIRS)
-        self.made: dict[int, MadePair] = {}
+        self.made: Table[MadePair] = Table("QP", numbers)
         self.xrcds = Numbers("XRC domain", 1, MAX_XRC_DOMAINS)
         self.sets: dict[int, Diagnostics] = {}
         self.page_faults = PageFaults(around.bus, around.eqs)
 
     def reset(self) -> None:
-        """Forget all objects; the numbers of queue pairs are those of `numbers`."""
+        """Forget all objects."""
         self.pairs.reset()
         self.page_faults.reset()
-        self.made.clear()
+        self.made.reset()
         self.srqs.reset()
         self.groups.reset()
         self.xrcds.reset()
@@ -70,9 +69,7 @@ class RdmaObjects:
         if len(self.made) >= MAX_PAIRS:
             raise Refused(Status.LIM_ERR, f"{MAX_PAIRS} queue pairs")
         self._check_queues(made)
-        number = self._numbers.take()
-        self.made[number] = made
-        return number
+        return self.made.add(made)
 
     def _check_queues(self, made: MadePair) -> None:
         get, context = QPC.get, made.context
@@ -84,16 +81,12 @@ class RdmaObjects:
         if kind == Receives.SHARED:
             self.srqs.known(get(context, "srqn"))
 
-    def known(self, qpn: int, otherwise: Status = Status.BAD_RES) -> MadePair:
-        """Return a queue pair as it was made; raises `Refused` (BAD_RES, or what is said)."""
-        found = self.made.get(qpn)
-        if found is None:
-            raise Refused(otherwise, f"QP {qpn:#x}")
-        return found
-
     def pair(self, qpn: int, otherwise: Status = Status.BAD_RES) -> CardPair | None:
-        """Return a queue pair outside of RST; None in RST. Raises `Refused` as `known`."""
-        self.known(qpn, otherwise)
+        """Return a queue pair outside of RST; None in RST.
+
+        Raises `Refused` (BAD_RES, or what is said).
+        """
+        self.made.known(qpn, otherwise)
         found = self.pairs.get(qpn)
         return found if isinstance(found, CardPair) else None
 
@@ -104,7 +97,7 @@ class RdmaObjects:
 
     def initialise(self, qpn: int, context: bytearray) -> None:
         """Take a queue pair from RST to INIT with a merged context."""
-        made, get = self.known(qpn), QPC.get
+        made, get = self.made.known(qpn), QPC.get
         completions = PairCompletions(
             self._around,
             self.srqs,
@@ -129,7 +122,7 @@ class RdmaObjects:
         Firmware 16.27 of a ConnectX-5 says BAD_RES_STATE for a number that is none of a queue pair,
         here and to its end (linux-pci, January 2022, "PCI: Reset IOV state on FLR to PF").
         """
-        self.known(qpn, Status.BAD_RES_STATE)
+        self.made.known(qpn, Status.BAD_RES_STATE)
         self.pairs.destroy(qpn)
         self.page_faults.forget(qpn)
         tables = self._around.port.tables
@@ -140,8 +133,7 @@ class RdmaObjects:
         """Destroy a queue pair; raises `Refused` (BAD_RES_STATE)."""
         self.to_reset(qpn)
         self.groups.leave(qpn)
-        del self.made[qpn]
-        self._numbers.free(qpn)
+        self.made.remove(qpn)
 
     def to_error(self, qpn: int) -> None:
         """Take a queue pair to ERR; raises `Refused`: BAD_RES_STATE, BAD_QP_STATE in RST."""

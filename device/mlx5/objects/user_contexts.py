@@ -18,7 +18,7 @@ from bluebridge.device.layout.mlx5.objects import ENTRY, GROUP_MEMBER
 from bluebridge.device.layout.mlx5.queue_pairs import QP_CONTEXT, QPC, Service
 from bluebridge.device.layout.mlx5.steering import FLOW_TABLE
 from bluebridge.device.layout.mlx5.user_contexts import PRIVILEGED, SHARED, UserRight
-from bluebridge.device.mlx5.numbers import Numbers
+from bluebridge.device.mlx5.numbers import Numbers, Table
 from bluebridge.device.mlx5.objects.keys import access_mode
 from bluebridge.device.mlx5.objects.references import (
     CQ,
@@ -95,13 +95,13 @@ class UserContexts:
     def __init__(self, memory: UserMemory, regions: MemoryRegions) -> None:
         self._memory = memory
         self._regions = regions
-        self._numbers = Numbers("user context", 1, (1 << LOG_MAX_CONTEXTS) - 1)
+        numbers = Numbers("user context", 1, (1 << LOG_MAX_CONTEXTS) - 1)
+        self._rights: Table[int] = Table("user context", numbers)
         self.reset()
 
     def reset(self) -> None:
         """Forget all user contexts and objects."""
-        self._numbers.reset()
-        self._rights: dict[int, int] = {}
+        self._rights.reset()
         self._objects: dict[Object, _Record] = {}
         self._made: Counter[int] = Counter()
         """How many objects each context has."""
@@ -115,17 +115,14 @@ class UserContexts:
         """Make a context (CREATE_UCTX); returns its number. Raises `Refused`."""
         if rights & ~CONTEXT_RIGHTS:
             raise Refused(Status.BAD_PARAM, f"a user context with rights {rights:#x}")
-        number = self._numbers.take()
-        self._rights[number] = rights
-        return number
+        return self._rights.add(rights)
 
     def destroy(self, number: int) -> None:
         """Destroy a context without objects; raises `Refused`: BAD_RES, BAD_RES_STATE."""
-        self._numbers.check(number)
+        self._rights.known(number)
         if self._made[number]:
             raise Refused(Status.BAD_RES_STATE, f"user context {number:#x} has objects")
-        self._numbers.free(number)
-        del self._rights[number]
+        self._rights.remove(number)
 
     def admit(self, data: bytes) -> None:
         """Check that a command, by its input, is one that its context may send now.

@@ -19,7 +19,7 @@ from bluebridge.device.layout.mlx5.queue_pairs import (
 )
 from bluebridge.device.layout.mlx5.user_contexts import RING_UMEM
 from bluebridge.device.layout.mlx5.wqe import SEGMENT_BYTES
-from bluebridge.device.mlx5.numbers import Numbers
+from bluebridge.device.mlx5.numbers import Numbers, Table
 from bluebridge.device.mlx5.rings.page_lists import Place
 from bluebridge.device.mlx5.rings.surroundings import Surroundings
 from bluebridge.device.mlx5.settings.refused import Refused
@@ -106,12 +106,11 @@ class SharedReceiveRings(SharedReceiveQueues):
     def __init__(self, around: Surroundings) -> None:
         self._around = around
         self._numbers = Numbers("SRQ", FIRST_QUEUE, MAX_QUEUES)
-        self._queues: dict[int, SharedReceiveRing] = {}
+        self._queues: Table[SharedReceiveRing] = Table("SRQ", self._numbers)
 
     def reset(self) -> None:
         """Forget all queues."""
-        self._queues.clear()
-        self._numbers.reset()
+        self._queues.reset()
 
     def __len__(self) -> int:
         return len(self._queues)
@@ -125,10 +124,7 @@ class SharedReceiveRings(SharedReceiveQueues):
 
     def known(self, srqn: int) -> SharedReceiveRing:
         """Return the queue `srqn`; raises `Refused` (BAD_RES) without one."""
-        queue = self._queues.get(srqn)
-        if queue is None:
-            raise Refused(Status.BAD_RES, f"SRQ {srqn:#x}")
-        return queue
+        return self._queues.known(srqn)
 
     def create_pool(self, context: bytes, listed: bytes) -> int:
         """Make an RMP (CREATE_RMP); returns its number. Raises `Refused`."""
@@ -177,6 +173,4 @@ class SharedReceiveRings(SharedReceiveQueues):
 
     def destroy(self, srqn: int) -> None:
         """Destroy a queue, from which nothing is taken any more. Raises `Refused` (BAD_RES)."""
-        self.known(srqn)
-        del self._queues[srqn]
-        self._numbers.free(srqn)
+        self._queues.remove(srqn)

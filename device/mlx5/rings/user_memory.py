@@ -10,7 +10,7 @@ from typing import Final
 
 from bluebridge.device.layout.mlx5.commands import Status
 from bluebridge.device.layout.mlx5.user_contexts import PRIVILEGED, SHARED
-from bluebridge.device.mlx5.numbers import Numbers
+from bluebridge.device.mlx5.numbers import Numbers, Table
 from bluebridge.device.mlx5.settings.refused import Refused
 
 MAX_MEMORIES: Final = 1 << 16
@@ -71,16 +71,14 @@ class UserMemory:
     """The memory of users of one adapter; `used` are the numbers that the present command names."""
 
     def __init__(self) -> None:
-        self._numbers = Numbers("UMEM", 1, MAX_MEMORIES)
-        self._memories: dict[int, Memory] = {}
+        self._memories: Table[Memory] = Table("UMEM", Numbers("UMEM", 1, MAX_MEMORIES))
         self._pages = 0
         self._uid = PRIVILEGED
         self.used: dict[Part, int] = {}
 
     def reset(self) -> None:
         """Forget all memory of users."""
-        self._numbers.reset()
-        self._memories.clear()
+        self._memories.reset()
         self._pages = 0
         self.used = {}
 
@@ -103,23 +101,20 @@ class UserMemory:
             raise Refused(Status.BAD_INP_LEN, f"{len(listed) // ADDRESS_BYTES} pages of {count}")
         if self._pages + count > MAX_PAGES:
             raise Refused(Status.LIM_ERR, f"no room for {count} pages of users")
-        number = self._numbers.take()
+        memory = Memory(listed[: ADDRESS_BYTES * count], shift, start, self._uid)
+        number = self._memories.add(memory)
         self._pages += count
-        self._memories[number] = Memory(listed[: ADDRESS_BYTES * count], shift, start, self._uid)
         return number
 
     def destroy(self, number: int) -> None:
         """Forget a list; raises `Refused`: BAD_RES, BAD_RES_STATE with an object in its pages."""
-        self._numbers.check(number)
-        if self._memories[number].objects:
+        if self._memories.known(number).objects:
             raise Refused(Status.BAD_RES_STATE, f"an object is in umem {number:#x}")
-        self._numbers.free(number)
-        self._pages -= len(self._memories.pop(number).pages) // ADDRESS_BYTES
+        self._pages -= len(self._memories.remove(number).pages) // ADDRESS_BYTES
 
     def use(self, number: int, part: Part) -> Memory:
         """Return the memory that a command names for an object; raises `Refused` (BAD_RES)."""
-        self._numbers.check(number)
-        found = self._memories[number]
+        found = self._memories.known(number)
         if self._uid not in (PRIVILEGED, SHARED, found.owner):
             raise Refused(Status.BAD_RES, f"umem {number:#x} of another user context")
         self.used[part] = number

@@ -19,7 +19,7 @@ from bluebridge.device.layout.mlx5.steering import (
     MissAction,
     TableType,
 )
-from bluebridge.device.mlx5.numbers import Numbers
+from bluebridge.device.mlx5.numbers import Numbers, Table
 from bluebridge.device.mlx5.settings.capabilities import LOG_MAX_FLOWS, LOG_MAX_TABLE
 from bluebridge.device.mlx5.settings.refused import Refused
 
@@ -154,18 +154,20 @@ class FlowTables:
     def __init__(self) -> None:
         self._numbers = Numbers("flow table", 1, MAX_TABLES)
         self._groups = Numbers("flow group", 1, MAX_ALL_GROUPS)
-        self._counter_numbers = Numbers("flow counter", 1, MAX_COUNTERS)
+        self.counters: Table[FlowCounter] = Table(
+            "flow counter", Numbers("flow counter", 1, MAX_COUNTERS)
+        )
         self.reset()
 
     def reset(self) -> None:
         """Forget all tables and counters."""
         self._tables: dict[int, FlowTable] = {}
-        self._counters: dict[int, FlowCounter] = {}
         self._entries = 0
         self._ways = 0
         self.root: int | None = None
-        for numbers in (self._numbers, self._groups, self._counter_numbers):
-            numbers.reset()
+        self.counters.reset()
+        self._groups.reset()
+        self._numbers.reset()
 
     def __len__(self) -> int:
         return len(self._tables)
@@ -300,7 +302,7 @@ class FlowTables:
             elif kind != Destination.TIR:
                 raise Refused(Status.BAD_PARAM, f"a destination of type {kind}")
         for number in counters:
-            self._counter_numbers.check(number)
+            self.counters.known(number)
 
     def _add(self, table: FlowTable, index: int, number: int, match: bytes) -> FlowEntry:
         group = table.group(number)
@@ -326,24 +328,6 @@ class FlowTables:
         self._entries -= 1
         self._ways -= entry.ways
 
-    # -- counters -------------------------------------------------------------------------------
-
-    def create_counter(self) -> int:
-        """Make a counter; returns its number. Raises `Refused` (LIM_ERR)."""
-        number = self._counter_numbers.take()
-        self._counters[number] = FlowCounter()
-        return number
-
-    def destroy_counter(self, number: int) -> None:
-        """Destroy a counter; raises `Refused` (BAD_RES) without it."""
-        self._counter_numbers.free(number)
-        del self._counters[number]
-
-    def counter(self, number: int) -> FlowCounter:
-        """Return a counter; raises `Refused` (BAD_RES) without it."""
-        self._counter_numbers.check(number)
-        return self._counters[number]
-
     # -- frames ---------------------------------------------------------------------------------
 
     def targets(self, number: int, packets: int, octets: int) -> list[Target]:
@@ -366,7 +350,7 @@ class FlowTables:
                 continue
             steps -= entry.ways
             for counted in entry.counters if entry.action & Action.COUNT else ():
-                counter = self._counters.get(counted)
+                counter = self.counters.get(counted)
                 if counter is not None:
                     counter.packets += packets
                     counter.octets += octets

@@ -88,7 +88,7 @@ class WorkQueues(Receives):
         self._room = (1 << self.sq_shift) - OVERHEAD[init.type]
         self._icm = adapter.icm
         with ExitStack() as undo:
-            undo.callback(super()._free_memory)
+            undo.callback(Receives._free_memory, self)
             self.mtt = adapter.icm.allocate_mtt_contiguous(self._memory.address, len(self.data))
             undo.pop_all()
         self._words = self.data.cast("I")
