@@ -176,6 +176,9 @@ def command_line(name: str, size: GuestSize, vfio: bool, quiet: bool = True) -> 
     words += [f"bluebridge.host={name}"]
     words += ["sysctl.kernel.hung_task_panic=1"]  # the console shows emergencies only
     words += ["tsc=reliable"]  # without a HPET Linux would otherwise time by slow port accesses
+    # A busy host lets ticks pass that Linux counts to see whether its timer works, and panics over
+    # (io_apic.c: check_timer).
+    words += ["no_timer_check"]
     words += [f"hugepages={size.hugepages}", f"bluebridge.vfio={int(vfio)}"]
     return " ".join(words)
 
