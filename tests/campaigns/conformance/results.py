@@ -103,15 +103,15 @@ def _entry(fields: dict[str, object]) -> Entry:
 
 
 _LACKING = (
-    ("Create custom mr with additional access", "mlx4_ib has no FLUSH"),
-    ("Device memory", "mlx4_ib has none (`alloc_dm`)"),
+    ("Create custom mr with additional access", "no driver of either card has FLUSH"),
+    ("Device memory", "mlx4_ib has none (`alloc_dm`), this ConnectX-5 no MEMIC (`device_memory`)"),
     (
         ".*Ipv[46](Ext)?Spec",
         "mlx4_ib knows rules for Ethernet, IB, IPv4, TCP, UDP (`parse_flow_attr`)",
     ),
     (".*UDP with RoCEv2", "the test names both ConnectX-3 by part number"),
     ("Extended CQ", "tag matching: libmlx4 has no such flag of a CQ"),
-    ("Extended QP", "libmlx4 has no `ibv_qp_ex`"),
+    ("Extended QP", "libmlx4 has no `ibv_qp_ex`, libmlx5 no ATOMIC_WRITE in it"),
     (
         "Flow creation",
         "mlx4_core keeps no rules unless loaded with `log_num_mgm_entry_size=-1`, as in roce-v2",
@@ -119,7 +119,10 @@ _LACKING = (
     ("ODP", "mlx4_ib pins memory"),
     ("Parent Domain", "libmlx4 has none"),
     ("Reg dma-buf", "mlx4_ib registers no DMA-BUF (`reg_user_mr_dmabuf`)"),
-    ("SRQ resize", "`mlx4_ib_modify_srq` refuses it"),
+    ("SRQ resize", "`mlx4_ib_modify_srq` and `mlx5_ib_modify_srq` refuse it"),
+    ("Tag matching", "this ConnectX-5 has none (`tag_matching`)"),
+    ("Create (UD|Raw Packet) QP", "the test draws attributes, and not each is one of mlx5_ib's"),
+    ("Device /dev/dri", "a guest has no graphics adapter whose memory there would be"),
     (
         "WQN must be aligned",
         "the test names both ConnectX-3 by part number; over aligned work queues it runs in dpdk",
