@@ -272,7 +272,7 @@ def rdma_core(
         f"{environment} python3 -W ignore {_PLACE} {TESTS} 2> /tmp/stderr || tail -n 5 /tmp/stderr",
         judge=judge,
         files=((_PLACE, _SCRIPT),),
-        limit=600,
+        limit=900,
         setups=setups,
         short=short,
     )
