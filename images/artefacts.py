@@ -22,6 +22,8 @@ from bluebridge.images.recipes.guest_archives import (
     DpdkRecipe,
     MessageLibrariesRecipe,
     NfsRecipe,
+    OpenMpiRecipe,
+    SrpRecipe,
 )
 from bluebridge.images.recipes.guest_modules import GuestModulesRecipe
 from bluebridge.images.recipes.kernel import KernelRecipe
@@ -84,6 +86,8 @@ class Artefacts:
                 DpdkRecipe(*here, guest),
                 DebugToolsRecipe(*here, guest),
                 MessageLibrariesRecipe(*here, guest),
+                OpenMpiRecipe(*here, guest),
+                SrpRecipe(*here, guest),
                 NfsRecipe(*here, guest),
                 IpxeRecipe(*here),
                 CompilerRecipe(*here),

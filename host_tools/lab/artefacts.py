@@ -26,6 +26,8 @@ from bluebridge.images.recipes.guest_archives import (
     GuestArchiveRecipe,
     MessageLibrariesRecipe,
     NfsRecipe,
+    OpenMpiRecipe,
+    SrpRecipe,
 )
 from bluebridge.images.recipes.kernel_modules import NtbRecipe, RtrsRecipe
 from bluebridge.images.recipes.module_build import ModuleRecipe
@@ -172,6 +174,8 @@ rtrs_modules = partial(_modules, RtrsRecipe, "RTRS and RNBD")
 """Returns the folder of the modules of RTRS and RNBD in the same way."""
 dpdk_archive = partial(_archive, DpdkRecipe, "DPDK's testpmd")
 message_libraries = partial(_archive, MessageLibrariesRecipe, "UCX and libfabric")
+open_mpi = partial(_archive, OpenMpiRecipe, "Open MPI")
+srp_modules = partial(_archive, SrpRecipe, "SRP")
 nfs_archive = partial(_archive, NfsRecipe, "NFS over RDMA")
 debug_archive = partial(_archive, DebugToolsRecipe, "the debugging tools")
 """Return the archive of such programs for guests, fetched if it is not cached."""

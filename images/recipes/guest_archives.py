@@ -53,12 +53,14 @@ class GuestArchiveRecipe(Recipe):
     """A tar file `archive`, of the packages of `requests`: paths are below the guest's root."""
 
     archive: str
-    requests: tuple[tuple[str, ...], ...]
+    requests: tuple[tuple[str, ...], ...] = ()
     """Lines for apt-get; the packages of later ones lie over those of earlier ones."""
-    kept: tuple[str, ...]
+    kept: tuple[str, ...] = ()
     """The paths that stay of the packages, besides shared libraries that these need."""
     opened: tuple[str, ...] = ()
     """The libraries that programs open by name, besides those that they are linked with."""
+    modules: tuple[str, ...] = ()
+    """The kernel's modules that are in it, with those that they need; `depmod` finds them."""
 
     def __init__(self, cache: Cache, packages: Packages, guest: GuestRecipe) -> None:
         super().__init__(cache, packages)
@@ -71,13 +73,22 @@ class GuestArchiveRecipe(Recipe):
     def inputs(self) -> Sequence[object]:
         code = code_digest(Path(inspect.getfile(unpack)))
         found = [self.packages.resolve(request) for request in self.requests]
-        return [found, self.guest.key(), code]
+        return [found, self.guest.key(), code, *self.modules]
+
+    def _add_modules(self, root: Path) -> None:
+        kernel = self.guest.kernel
+        place = Path("usr/lib/modules") / kernel.release()
+        tree = ModuleTree(kernel.folder() / "root" / place)
+        for path, content in tree.closure(self.modules).items():
+            (root / place / path).parent.mkdir(parents=True, exist_ok=True)
+            (root / place / path).write_bytes(content)
 
     def build(self, folder: Path) -> None:
         root = folder / "root"
         unpack([each for request in self.requests for each in self.packages.fetch(request)], root)
         self.keep(root)
         prune_libraries(root, self.opened)
+        self._add_modules(root)
         base = self.guest.folder() / "root"
         with tarfile.open(folder / self.archive, "w") as archive:
             for path in lacking(root, base):
@@ -87,7 +98,7 @@ class GuestArchiveRecipe(Recipe):
 
 def keep(root: Path, kept: Sequence[str]) -> None:
     """Remove all but shared libraries and the paths `kept`."""
-    folders = [f"{LIBRARIES}/{path.name}" for path in (root / LIBRARIES).iterdir() if path.is_dir()]
+    folders = [f"{LIBRARIES}/{path.name}" for path in (root / LIBRARIES).glob("*/")]
     others = ("[!u]*", "usr/[!l]*", "usr/lib/[!x]*", "usr/lib64")
     prune(root, (*others, *folders), kept)
 
@@ -154,26 +165,43 @@ class MessageLibrariesRecipe(GuestArchiveRecipe):
     )
 
 
-class NfsRecipe(GuestArchiveRecipe):
-    """`nfs.tar`: client and server of NFSv4 with their transport over RDMA, for `atlas`.
+class OpenMpiRecipe(GuestArchiveRecipe):
+    """`mpi.tar`: Open MPI over UCX and libfabric, which `messages.tar` has, and mpi4py to use it.
 
-    The kernel's modules are in it; `depmod` in the guest finds them.
+    The links by which Debian chooses an MPI are not made: programs have names with its name.
     """
+
+    name = "open-mpi"
+    archive = "mpi.tar"
+    requests = (("install", "openmpi-bin", "python3-mpi4py"),)
+    kept = (
+        *(f"usr/bin/{name}" for name in ("mpirun.openmpi", "prte", "prted", "prterun")),
+        *(f"usr/share/{name}" for name in ("openmpi", "prte", "pmix")),
+        *(f"{LIBRARIES}/{name}" for name in ("openmpi/lib", "pmix2")),
+        "usr/lib/python3/dist-packages/mpi4py",
+    )
+
+
+class NfsRecipe(GuestArchiveRecipe):
+    """`nfs.tar`: client and server of NFSv4 with their transport over RDMA, for `atlas`."""
 
     name = "nfs"
     archive = "nfs.tar"
     requests = (("install", "nfs-kernel-server", "nfs-common"),)
     kept = tuple(f"usr/sbin/{name}" for name in ("exportfs", "rpc.mountd", "rpc.nfsd", "mount.nfs"))
+    modules = ("rpcrdma", "nfsd", "nfsv4")
 
     def keep(self, root: Path) -> None:
         super().keep(root)
         prune(root, ["usr/libexec"])
-        kernel = self.guest.kernel
-        modules = Path("usr/lib/modules") / kernel.release()
-        tree = ModuleTree(kernel.folder() / "root" / modules)
-        for path, content in tree.closure(("rpcrdma", "nfsd", "nfsv4")).items():
-            (root / modules / path).parent.mkdir(parents=True, exist_ok=True)
-            (root / modules / path).write_bytes(content)
+
+
+class SrpRecipe(GuestArchiveRecipe):
+    """`srp.tar`: the kernel's modules for SCSI over RDMA (SRP), initiator and target with disks."""
+
+    name = "srp"
+    archive = "srp.tar"
+    modules = ("ib_srp", "ib_srpt", "target_core_iblock", "sd_mod")
 
 
 class ConnectX5Recipe(Recipe):

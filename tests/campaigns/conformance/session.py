@@ -17,7 +17,13 @@ from bluebridge.device.layout.ntb.models import BridgeModel
 from bluebridge.device.server.options import DEFAULTS, BridgeOptions, ServerOptions
 from bluebridge.host_tools.agent import Command
 from bluebridge.host_tools.errors import LabError, Reporter
-from bluebridge.host_tools.lab.artefacts import dpdk_archive, message_libraries, unpack
+from bluebridge.host_tools.lab.artefacts import (
+    dpdk_archive,
+    message_libraries,
+    open_mpi,
+    srp_modules,
+    unpack,
+)
 from bluebridge.host_tools.lab.config import LabConfig
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.lab.software import GuestSoftware
@@ -131,7 +137,8 @@ RXE = (
     replace(RXE_CLIENT, name="rxe-b-4096", what="as rxe-b; path MTU 4096", mtu=4200),
 )
 """A ConnectX-3 Pro and Linux's Soft-RoCE on one wire of packets."""
-_OF_SELFTESTS = ("openssh-server", "openssh-client", "python3-yaml", "socat")
+_SSH = ("openssh-server", "openssh-client")
+_OF_SELFTESTS = (*_SSH, "python3-yaml", "socat")
 CONNECTX5 = Setup(
     "connectx5",
     "ConnectX-5, its network device; guests have six CPUs",
@@ -152,8 +159,8 @@ CONNECTX5_USERS = Setup(
     "ConnectX-5, RoCE v2: programs that drive the card past the kernel",
     ServerOptions(card=cards.CONNECTX5.name),
     gid_type="RoCE v2",
-    archives=(dpdk_archive, message_libraries),
-    packages=("python3-scapy",),
+    archives=(dpdk_archive, message_libraries, open_mpi, srp_modules),
+    packages=("python3-scapy", *_SSH),
 )
 NETWORK = (CONNECTX5, CONNECTX3_NET)
 """The setups for network devices as such."""
@@ -290,6 +297,7 @@ class Session:
         if self.setup.archives:
             archives = [archive(Reporter(quiet=True)) for archive in self.setup.archives]
             self.pair.both(partial(unpack, archives=archives))
+            self.run_in_both("depmod")  # some bring modules
         if self.setup.before:
             self.run_in_both(self.setup.before)
         self.pair.together(

@@ -1,4 +1,4 @@
-"""Programs that drive a ConnectX-5 past the kernel: UCX, rdma-core's tests, its own driver."""
+"""Programs that drive a ConnectX-5 past the kernel: UCX, MPI, rdma-core's tests and own driver."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 
 from bluebridge.host_tools.programs.perftest import listening
 from bluebridge.images.program import build
+from tests.campaigns.conformance import ssh
 from tests.campaigns.conformance.program import FAILED, PASSED, Program, Verdict
 from tests.campaigns.conformance.session import CONNECTX5_USERS, Session
 from tests.campaigns.conformance.suites.verbs import TESTS, each_test, rdma_core
@@ -24,6 +25,23 @@ _TRANSPORTS = {
 _MEASURED = {"tag_bw": 4096, "ucp_put_bw": 65536, "ucp_get": 4096, "ucp_fadd": 8}
 _MOST_OF_DATAGRAMS = 4096
 """Bytes: between emulated guests datagrams make 2 MB a second at most."""
+_ENDPOINTS = {"msg": "verbs", "rdm": "verbs;ofi_rxm", "dgram": "verbs"}
+_LARGEST = 65536
+_MPI_WAYS = {
+    "UCX": "--mca pml ucx -x UCX_TLS=rc_x,self -x UCX_NET_DEVICES=mlx5_0:1 "
+    "-x UCX_IB_GID_INDEX=$(set -- {x}; echo $2)",
+    "libfabric": "--mca pml cm --mca mtl ofi --mca mtl_ofi_provider_include 'verbs;ofi_rxm'",
+}
+_MPIRUN = (
+    "cd /tmp && timeout 100 mpirun.openmpi --allow-run-as-root -n 2 -H localhost:1,{server}:1 "
+    "--map-by node"
+)
+_PINGPONG = (
+    f"python3 -m mpi4py.bench pingpong -a none -m 8 -n {_LARGEST} -l 20 -s 2 "
+    "--loop-large 10 --skip-large 1"
+)
+# Debian's scripts, which do not run in guests, put the libraries there.
+_MPI_LIBRARIES = "cd /usr/lib/x86_64-linux-gnu && ln -sf openmpi/lib/*.so.* pmix2/lib/*.so.* ."
 _OVER_VFIO = ("test_messages", "test_event")
 MLX5_TESTS = 119
 """rdma-core's tests of mlx5."""
@@ -31,7 +49,7 @@ MLX5_TESTS = 119
 
 def programs() -> list[Program]:
     """Return all of them."""
-    return [*_ucx(), *_libfabric(), *_rdma_core()]
+    return [*_ucx(), *_libfabric(), *_open_mpi(), *_rdma_core()]
 
 
 def _ucx() -> Iterator[Program]:
@@ -58,16 +76,39 @@ def _ucx() -> Iterator[Program]:
 
 
 def _libfabric() -> Iterator[Program]:
-    words = "fi_pingpong -p verbs -e msg -S 64 -I 100"
-    yield Program(
-        "libfabric",
-        words,
-        f"{words} {{server}}",
-        words,
-        listening(47592),
-        expect="^64 ",
-        setups=(CONNECTX5_USERS,),
-    )
+    """Each kind of endpoint over verbs: connected, reliable by a layer above, datagrams."""
+    for kind, provider in _ENDPOINTS.items():
+        words = f"fi_pingpong -p '{provider}' -e {kind} -S 64 -I 100"
+        yield Program(
+            "libfabric",
+            words,
+            f"{words} {{server}}",
+            words,
+            listening(47592),
+            expect="^64 ",
+            setups=(CONNECTX5_USERS,),
+        )
+
+
+def _open_mpi() -> Iterator[Program]:
+    for way, options in _MPI_WAYS.items():
+        steps = partial(over_mpi, options=options)
+        yield Program(
+            "open-mpi", f"mpi4py's pingpong over {way}", setups=(CONNECTX5_USERS,), steps=steps
+        )
+
+
+def over_mpi(session: Session, options: str) -> Sequence[Verdict]:
+    """Guest b starts a process here and one in guest a, as `mpirun` does by ssh."""
+    ssh.connect(session)
+    session.run_in_both(_MPI_LIBRARIES)
+    line = session.words.fill(f"{_MPIRUN} {options} {_PINGPONG} < /dev/null 2>&1", "b")
+    ended = session.pair.b.agent.run(line, timeout=120)
+    told = ended.text.strip()
+    last = told.rpartition("\n")[2]
+    if ended.status == 0 and last.split()[:1] == [str(_LARGEST)]:
+        return [Verdict(PASSED, f"{last.split()[1]} MB/s with {_LARGEST} bytes")]
+    return [Verdict(FAILED, told.replace("\n", " | ")[-400:])]
 
 
 def _rdma_core() -> Iterator[Program]:

@@ -20,6 +20,7 @@ from tests.campaigns.conformance.session import (
     CONNECTX5,
     CONNECTX5_ROCE,
     CONNECTX5_SETUPS,
+    CONNECTX5_USERS,
     INFINIBAND,
     OPENSM,
     ROCE,
@@ -34,7 +35,8 @@ from tests.campaigns.conformance.session import (
 def programs() -> list[Program]:
     """Listings, management of InfiniBand, drivers coming and going, traffic, disks, a boot."""
     boot = Program("firmware", "iPXE boots a guest from its peer", steps=_boot)
-    return [*_looks(), *_drivers(), *_network(), *_settings(), *_iperf(), *_storage(), boot]
+    disks = (*_storage(), _srp())
+    return [*_looks(), *_drivers(), *_network(), *_settings(), *_iperf(), *disks, boot]
 
 
 _LOOKS = {
@@ -228,12 +230,15 @@ _TIDY = """
 cd /sys/kernel/config/nvmet 2> /dev/null && rm -f /run/target ports/1/subsystems/blue && \
 rmdir subsystems/blue/namespaces/1 subsystems/blue ports/1 && rmmod brd
 """
-_INITIATOR = """
-modprobe nvme-rdma && nvme connect -t rdma -n blue -a {{server}} -s 4420 || exit 1
-until [ -b /dev/nvme0n1 ]; do sleep 0.1; done
-fio --name=verify --filename=/dev/nvme0n1 --direct=1 --ioengine=libaio --iodepth=16 \
+_FIO = """
+until [ -b {disk} ]; do sleep 0.1; done
+fio --name=verify --filename={disk} --direct=1 --ioengine=libaio --iodepth=16 \
 --rw={pattern} --bsrange=4k-{largest}k --size={mib}m --verify=crc32c --do_verify=1 --verify_fatal=1
 status=$?
+"""
+_INITIATOR = f"""
+modprobe nvme-rdma && nvme connect -t rdma -n blue -a {{{{server}}}} -s 4420 || exit 1
+{_FIO}
 nvme disconnect -n blue
 exit $status
 """
@@ -250,7 +255,7 @@ def _storage() -> Iterator[Program]:
         yield Program(
             "storage",
             f"nvme-rdma, fio --rw={pattern} --bsrange=4k-{largest}k --size={mib}m --verify=crc32c",
-            _INITIATOR.format(pattern=pattern, largest=largest, mib=mib),
+            _INITIATOR.format(disk="/dev/nvme0n1", pattern=pattern, largest=largest, mib=mib),
             _TARGET.format(kib=mib << 10, address="{server}"),
             "[ -e /run/target ]",
             lasting=True,
@@ -260,6 +265,55 @@ def _storage() -> Iterator[Program]:
             setups=(ROCE, INFINIBAND, *((*RXE, *CONNECTX5_SETUPS) if short else ())),
             short=short,
         )
+
+
+# The target calls an initiator that comes by rdma_cm by the address it came to, its own
+# (ib_srpt.c: srpt_rdma_cm_req_recv), and has a name of its own by its first GID.
+_SRP_TARGET = """
+modprobe ib_srpt srpt_service_guid=1 && modprobe target_core_iblock || exit 1
+modprobe brd rd_nr=1 rd_size=65536 || exit 1
+grep -q configfs /proc/mounts || mount -t configfs none /sys/kernel/config
+cd /sys/kernel/config/target && mkdir -p srpt core/iblock_0/disk || exit 1
+echo udev_path=/dev/ram0 > core/iblock_0/disk/control && echo 1 > core/iblock_0/disk/enable
+echo 5555 > srpt/discovery_auth/rdma_cm_port || exit 1
+name=$(cut -d: -f5- /sys/class/infiniband/mlx5_0/ports/1/gids/0)
+mkdir srpt/$name srpt/$name/$name && cd srpt/$name/$name || exit 1
+mkdir lun/lun_0 acls/{server} acls/{server}/lun_0
+ln -s /sys/kernel/config/target/core/iblock_0/disk lun/lun_0
+ln -s $PWD/lun/lun_0 acls/{server}/lun_0
+echo 1 > enable && touch /run/target && exec sleep 600
+"""
+_SRP_TIDY = """
+cd /sys/kernel/config/target/srpt 2> /dev/null && rm -f /run/target && cd 0*/0* && \
+echo 0 > enable && rm acls/*/lun_0/lun_0 lun/lun_0/disk && rmdir acls/*/lun_0 acls/* lun/lun_0 && \
+cd ../.. && rmdir 0*/0* 0* && cd .. && rmdir core/iblock_0/disk core/iblock_0 srpt && cd / && \
+rmmod ib_srpt && rmmod brd
+"""
+_SRP_INITIATOR = f"""
+modprobe ib_srp && modprobe sd_mod || exit 1
+guid=0000000000000001
+echo id_ext=$guid,ioc_guid=$guid,dest={{{{server}}}}:5555 \
+> /sys/class/infiniband_srp/srp-mlx5_0-1/add_target || exit 1
+{_FIO}
+for port in /sys/class/srp_remote_ports/*; do echo 1 > $port/delete; done
+until [ ! -e /sys/block/sda ]; do sleep 0.1; done
+exit $status
+"""
+
+
+def _srp() -> Program:
+    """SCSI over RDMA: the kernel's target on a RAM disk, its initiator with fio."""
+    return Program(
+        "storage",
+        "SRP, fio --rw=randwrite --bsrange=4k-128k --size=8m --verify=crc32c",
+        _SRP_INITIATOR.format(disk="/dev/sda", pattern="randwrite", largest=128, mib=8),
+        _SRP_TARGET,
+        "[ -e /run/target ]",
+        lasting=True,
+        expect="WRITE: bw=",
+        after=_SRP_TIDY,
+        setups=(CONNECTX5_USERS,),
+    )
 
 
 _LOOK = "cat /proc/cmdline; lspci -n -d 15b3:"

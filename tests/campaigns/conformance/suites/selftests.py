@@ -14,7 +14,7 @@ from pathlib import Path
 from bluebridge.host_tools.errors import Reporter
 from bluebridge.host_tools.lab.artefacts import unpack
 from bluebridge.host_tools.programs.running import Ended, Running
-from tests.campaigns.conformance import kernel_selftests
+from tests.campaigns.conformance import kernel_selftests, ssh
 from tests.campaigns.conformance.kernel_selftests import PLACE, SELFTESTS
 from tests.campaigns.conformance.program import FAILED, PASSED, SKIPPED, Program, Verdict
 from tests.campaigns.conformance.session import CONNECTX3_NET, CONNECTX5, Session
@@ -32,21 +32,6 @@ TESTS = {
 
 _SCRIPT = Path(__file__).parent.parent / "in_guest_selftest.py"
 _PLACE = "/tmp/selftest.py"
-_KEY = "/root/.ssh/id_ed25519"
-# The host's key and the user's are one; packages that are laid over a guest have no files in /etc.
-_SERVE = (
-    "mkdir -p /run/sshd /root/.ssh && { grep -q ^sshd: /etc/passwd || "
-    "echo sshd:x:100:65534::/run/sshd:/usr/sbin/nologin >> /etc/passwd; } && "
-    f"ssh-keygen -q -t ed25519 -N '' -f {_KEY} && cp {_KEY}.pub /root/.ssh/authorized_keys && "
-    f"/usr/sbin/sshd -f none -h {_KEY} -o UsePAM=no -o StrictModes=no -o PermitRootLogin=yes "
-    f"-o 'Subsystem=sftp internal-sftp' && cat {_KEY}"
-)
-# One connection for all commands, as the README of the tests advises: a new one takes a second.
-_CONNECT = (
-    f"chmod 700 /root/.ssh; chmod 600 {_KEY}; "
-    "printf '%s\\n' 'Host *' 'StrictHostKeyChecking no' 'LogLevel ERROR' 'ControlMaster auto' "
-    "'ControlPath /run/ssh-%C' 'ControlPersist yes' > /root/.ssh/config; ssh {server} true"
-)
 _V6 = {"a": "fd09::1", "b": "fd09::2"}
 _RUN = (
     "ip -6 addr replace {v6}/64 dev {netdev} nodad; "
@@ -130,15 +115,11 @@ def excused(found: Verdict, known: Mapping[str, str]) -> Verdict:
 
 
 def _prepare(session: Session) -> None:
-    a, b = session.pair.machines
-    if b.run(f"[ -e {_KEY} ]", check=False).status == 0:
+    if not ssh.connect(session):
         return
+    a, b = session.pair.machines
     archive = kernel_selftests.archive(Reporter(quiet=True))
     for machine in (a, b):
         unpack(machine, [archive])
     a.run(f"ip -6 addr replace {_V6['a']}/64 dev {session.words.netdev} nodad")
-    key = a.run(_SERVE, timeout=60).text.strip() + "\n"
-    b.run("mkdir -p /root/.ssh")
     b.agent.put(_SCRIPT, _PLACE)
-    b.agent.put(key.encode(), _KEY)
-    b.run(session.words.fill(_CONNECT, "b"), timeout=60)
