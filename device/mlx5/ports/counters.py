@@ -1,6 +1,8 @@
 """The counters of a port in the groups in which drivers read them.
 
-Linux `core/en_stats.c`.
+Those of the physical port have every good frame from the wire, also one that steering drops, as
+Linux `Documentation/networking/device_drivers/ethernet/mellanox/mlx5/counters.rst` says of
+`rx_packets_phy`; those of the virtual port have what it got. Linux `core/en_stats.c`.
 """
 
 from __future__ import annotations
@@ -64,7 +66,7 @@ def _octets(direction: Direction) -> int:
 
 def ieee_802_3(port: Port, priority: int) -> bytes:
     """Return the counters of IEEE 802.3."""
-    rx, tx = port.counters.rx, port.counters.tx
+    rx, tx = port.counters.arrived(), port.counters.tx
     pause_rx, pause_tx = port.flow.rx.frames, port.flow.tx.frames
     return bytes(
         IEEE_802_3.pack(
@@ -87,7 +89,7 @@ def ieee_802_3(port: Port, priority: int) -> bytes:
 
 def rfc_2863(port: Port, priority: int) -> bytes:
     """Return the counters of the interfaces group."""
-    rx, tx = port.counters.rx, port.counters.tx
+    rx, tx = port.counters.arrived(), port.counters.tx
     return bytes(
         RFC_2863.pack(
             in_octets=_octets(rx),
@@ -106,7 +108,7 @@ def rfc_2863(port: Port, priority: int) -> bytes:
 
 def rfc_2819(port: Port, priority: int) -> bytes:
     """Return the counters of remote monitoring."""
-    rx = port.counters.rx
+    rx = port.counters.arrived()
     return bytes(
         RFC_2819.pack(
             drop_events=rx.dropped,
@@ -121,7 +123,7 @@ def rfc_2819(port: Port, priority: int) -> bytes:
 
 def per_priority(port: Port, priority: int) -> bytes:
     """Return the counters of one priority; frames without a tag have priority 0."""
-    rx, tx = port.counters.rx, port.counters.tx
+    rx, tx = port.counters.arrived(), port.counters.tx
     classes = [priority % NO_VLAN_CLASS] + ([] if priority else [NO_VLAN_CLASS])
     values = {
         "rx_octets": sum(rx.octets[one] + FCS_BYTES * rx.frames[one] for one in classes),

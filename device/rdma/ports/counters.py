@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
+from operator import add
 from typing import Final
 
 from bluebridge.device.layout.net.ethernet import BROADCAST, VLAN_TAG_TYPES
@@ -167,21 +168,36 @@ class Direction:
         else:
             self.multicast[where] += number
 
+    def plus(self, other: Direction) -> Direction:
+        """Return the sums of both."""
+        both = Direction()
+        for name in ("frames", "octets", "unicast", "multicast", "broadcast"):
+            setattr(both, name, [*map(add, getattr(self, name), getattr(other, name))])
+        both.dropped = self.dropped + other.dropped
+        both.too_long = self.too_long + other.too_long
+        return both
+
 
 class FrameCounters:
-    """The counters of both directions; `filtered` counts frames that the filters rejected."""
+    """The counters of both directions; `unwanted` are frames that the filters rejected."""
 
     def __init__(self) -> None:
         self.rx = Direction()
         self.tx = Direction()
-        self.filtered = 0
+        self.unwanted = Direction()
+
+    @property
+    def filtered(self) -> int:
+        """Frames that the filters rejected."""
+        return sum(self.unwanted.frames)
+
+    def arrived(self) -> Direction:
+        """Return the counts of all frames from the wire, those among them that filters rejected."""
+        return self.rx.plus(self.unwanted)
 
     def receive(self, frames: Sequence[bytes], *, wanted: bool) -> None:
         """Count frames from the wire; those not `wanted` count as filtered."""
-        if wanted:
-            self.rx.count(frames)
-        else:
-            self.filtered += len(frames)
+        (self.rx if wanted else self.unwanted).count(frames)
 
 
 @dataclass(slots=True)

@@ -71,6 +71,17 @@ def test_each_group_of_counters_has_the_frame(pair: Pair) -> None:
         assert VPORT_COUNTERS.get(told, "transmitted_unicast_packets") == sent
 
 
+def test_frames_that_steering_drops_are_counted_at_the_physical_port_alone(pair: Pair) -> None:
+    stranger = mac_of(7) + pair.a.mac + b"\x88\xb5" + bytes(FRAME - 14)
+    pair.a.send(pair.sq, stranger)
+    ieee = counter(pair.b, CounterGroup.IEEE_802_3)
+    assert IEEE_802_3.get(ieee, "frames_received_ok") == 2
+    assert IEEE_802_3.get(ieee, "octets_received_ok") == 2 * (FRAME + FCS)
+    told = pair.b.command(Opcode.QUERY_VPORT_COUNTER)
+    assert VPORT_COUNTERS.get(told, "received_unicast_packets") == 1
+    assert pair.b.adapter.objects.port.counters.filtered == 1
+
+
 def test_the_link_as_the_port_has_it(pair: Pair) -> None:
     a = pair.a
     asked = bytes(PTYS.pack(port=1, protocol=4))
