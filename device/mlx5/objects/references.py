@@ -33,8 +33,8 @@ CQ, SRQ, PD, XRCD, RQ, RQT, TIS = "cqn", "srqn", "pd", "xrcd", "rqn", "rqtn", "t
 DOMAIN, TIR, TABLE, FLOW_COUNTER = "td", "tirn", "table", "flow_counter"
 _ALIASES: Final = {"rmpn": SRQ}
 """Shared receive queues of both kinds have numbers of one range."""
-_OPTIONAL: Final = (XRCD, TIS)
-"""The kinds of object of which number 0 is none."""
+_OPTIONAL: Final = (XRCD, TIS, DOMAIN)
+"""The kinds of object of which number 0 is none, as in TIRs of DPDK for what it drops."""
 _DESTINATIONS: Final = {int(Destination.FLOW_TABLE): TABLE, int(Destination.TIR): TIR}
 _POOL: Final = (PD, WQ, "pd", CONTEXT + WQ_OFFSET)
 

@@ -263,6 +263,7 @@ def test_no_program_steers_frames_into_queues_of_others(node: Mlx5Node, owner: s
     assert refused(lambda: node.make_tir(rq))
     assert refused(lambda: node.make_tir(rqt=rqt))
     assert refused(lambda: node.make_tir(own, transport_domain=others))
+    assert node.make_tir(own, transport_domain=0)  # DPDK has such ones for what it drops
     assert refused(lambda: node.make_sq(tisn=tisn))
     for destination in ((Destination.TIR, tir), (Destination.FLOW_TABLE, table)):
         entry = node.entry(own_table, group, 0, [destination])
