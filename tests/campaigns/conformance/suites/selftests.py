@@ -42,8 +42,9 @@ _RUN = (
 _RESULT = re.compile(r"(not )?ok \d+ (\S+?)(?: # (SKIP|XFAIL) (.*))?")
 _TROUBLE = re.compile(r"# (Check failed .*|Exception\| .*|Defer Exception\| .*)")
 _SKIP_STATUS = 4
-_LATE = re.compile(r"missing packets at \w+: 0 <|timed out after")
-"""A failure that says nothing of the card: tests give a peer 2 or 5 seconds to begin."""
+_LATE = re.compile(r"missing packets at \w+: 0 <|timed out after|Traffic seems low")
+"""A failure that says nothing of the card: tests give a peer 2 or 5 seconds to begin, and want
+15,000 packets of a second."""
 _RUNS = 3
 _OF_MLX4 = {"stats.check_down": "mlx4_en has no counters while it is down (`mlx4_get_base_stats`)"}
 """The tests that mlx4_en of Linux 6.12 fails over every card, and why."""
