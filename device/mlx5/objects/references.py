@@ -24,7 +24,13 @@ from bluebridge.device.layout.mlx5.contexts import (
 )
 from bluebridge.device.layout.mlx5.objects import CONTEXT, ENTRY
 from bluebridge.device.layout.mlx5.queue_pairs import QP_CONTEXT, QPC, XRC_SRQC, Receives, Service
-from bluebridge.device.layout.mlx5.steering import DESTINATION, SET_FLOW_ENTRY, Destination
+from bluebridge.device.layout.mlx5.steering import (
+    CREATE_FLOW_TABLE,
+    DESTINATION,
+    MODIFY_FLOW_TABLE,
+    SET_FLOW_ENTRY,
+    Destination,
+)
 from bluebridge.device.mlx5.settings.refused import Refused
 
 Object = tuple[str, int]
@@ -33,7 +39,7 @@ CQ, SRQ, PD, XRCD, RQ, RQT, TIS = "cqn", "srqn", "pd", "xrcd", "rqn", "rqtn", "t
 DOMAIN, TIR, TABLE, FLOW_COUNTER = "td", "tirn", "table", "flow_counter"
 _ALIASES: Final = {"rmpn": SRQ}
 """Shared receive queues of both kinds have numbers of one range."""
-_OPTIONAL: Final = (XRCD, TIS, DOMAIN)
+_OPTIONAL: Final = (XRCD, TIS, TABLE, DOMAIN)
 """The kinds of object of which number 0 is none, as in TIRs of DPDK for what it drops."""
 _DESTINATIONS: Final = {int(Destination.FLOW_TABLE): TABLE, int(Destination.TIR): TIR}
 _POOL: Final = (PD, WQ, "pd", CONTEXT + WQ_OFFSET)
@@ -108,6 +114,8 @@ _READERS: Final[dict[int, Callable[[bytes], list[Object]]]] = {
     Opcode.CREATE_TIR: _of_tir,
     Opcode.CREATE_RQT: lambda data: [(RQ, number) for number in listed_queues(data)],
     Opcode.MODIFY_RQT: lambda data: [(RQ, number) for number in listed_queues(data)],
+    Opcode.CREATE_FLOW_TABLE: _fields((TABLE, CREATE_FLOW_TABLE, "miss_table", 0)),
+    Opcode.MODIFY_FLOW_TABLE: _fields((TABLE, MODIFY_FLOW_TABLE, "miss_table", 0)),
     Opcode.SET_FLOW_TABLE_ENTRY: _of_entry,
 }
 

@@ -21,7 +21,12 @@ from bluebridge.device.layout.mlx5.objects import (
     RESIZE,
 )
 from bluebridge.device.layout.mlx5.queue_pairs import QPC, Receives, Service
-from bluebridge.device.layout.mlx5.steering import FLOW_TABLE, QUERY_FLOW_COUNTER, Destination
+from bluebridge.device.layout.mlx5.steering import (
+    FLOW_TABLE,
+    MODIFY_FLOW_TABLE,
+    QUERY_FLOW_COUNTER,
+    Destination,
+)
 from bluebridge.device.layout.mlx5.user_contexts import CREATE_UCTX, RING_UMEM, SHARED, UserRight
 from bluebridge.device.layout.mlx5.wqe import KeyMask, SendOpcode
 from bluebridge.device.mlx5.rings.user_memory import MAX_PAGES
@@ -265,6 +270,10 @@ def test_no_program_steers_frames_into_queues_of_others(node: Mlx5Node, owner: s
     assert refused(lambda: node.make_tir(own, transport_domain=others))
     assert node.make_tir(own, transport_domain=0)  # DPDK has such ones for what it drops
     assert refused(lambda: node.make_sq(tisn=tisn))
+    assert refused(lambda: node.make_table(miss_action=1, miss_table=table))
+    change = bytes(MODIFY_FLOW_TABLE.pack(fields=1, table=own_table, miss_table=table))
+    assert node.status(Opcode.MODIFY_FLOW_TABLE, change) is Status.BAD_RES
+    assert node.make_table(level=1, miss_action=1, miss_table=own_table)
     for destination in ((Destination.TIR, tir), (Destination.FLOW_TABLE, table)):
         entry = node.entry(own_table, group, 0, [destination])
         assert node.status(Opcode.SET_FLOW_TABLE_ENTRY, entry) is Status.BAD_RES
