@@ -211,7 +211,7 @@ UMR = Struct(
 KLM = Struct(
     "KLM",
     SEGMENT_BYTES,
-    u32("byte_count", 0x00, "0 ends the list"),
+    u32("byte_count", 0x00, "0 ends the list of a KLM key; a KSM key does not look at it"),
     u32("key", 0x04),
     u64("address", 0x08, "in the region of that key"),
     doc="An entry in the list of a key that consists of parts of others, such as a window.",

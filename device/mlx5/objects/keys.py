@@ -204,8 +204,8 @@ def _translate(region: MemoryRegion, listed: _List, data: bytes) -> Iterator[byt
 def _compose(region: MemoryRegion, mode: int, data: bytes) -> Iterator[bytes]:
     """Translate a key by the parts of others that its command lists; raises `Refused`.
 
-    Those of KSM have one size, by which the first begins where the key does: 2 GiB of UCX's are
-    mostly outside of the key behind it, which only an access finds out.
+    Parts of KSM all have the key's page size, and the first begins at the key's first address.
+    Those of UCX, of 2 GiB, lie mostly outside of the key behind them: an access finds that out.
     """
     count, size = CREATE_MKEY.get(data, "translations"), 0
     if mode == AccessMode.KSM:

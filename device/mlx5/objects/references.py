@@ -1,4 +1,4 @@
-"""Which objects a command names that it makes or changes another one of, by its input.
+"""The objects that a command names besides the one that it makes or changes, by its input.
 
 A queue pair names its domain, its completion queues and its shared receive queue, and so on.
 """

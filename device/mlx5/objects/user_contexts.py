@@ -2,7 +2,7 @@
 
 A command carries the number of the context that it is sent for, and may change, query or name
 objects of that context alone. Commands without one are a driver's own, and may do all. No command
-ends an object that others name.
+ends a PD, XRC domain, CQ, SRQ, RQ or RQT that others name.
 """
 
 from __future__ import annotations

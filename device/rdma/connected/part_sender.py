@@ -34,7 +34,14 @@ from bluebridge.device.rdma.pairs.costs import (
     WHOLE_BYTES,
 )
 from bluebridge.device.rdma.pairs.queue_pair import QueuePair
-from bluebridge.device.rdma.vocabulary import ATOMICS, OPS, READ, CompletionStatus, PairState
+from bluebridge.device.rdma.vocabulary import (
+    ATOMIC_SIZE,
+    ATOMICS,
+    OPS,
+    READ,
+    CompletionStatus,
+    PairState,
+)
 from bluebridge.device.rdma.work import SendWork
 
 MIN_TIMEOUT: Final = 0.001
@@ -197,8 +204,12 @@ class PartSender(ConnectedSender):
             parts = stretch(parts, requester.index * self._qp.mtu, length)
         if original is None:
             fits = work.operation == READ and pieces.size(response.payload) == length
-        else:  # operands travel big-endian, memory holds them as the host does
-            fits, payload = work.operation in ATOMICS, [original.to_bytes(length, "little")]
+        else:
+            fits = work.operation in ATOMICS and original < 1 << 8 * length
+            if fits:
+                # Operands travel big-endian; memory holds those of 8 bytes as the host does, and
+                # shorter ones as they travel (UCX: `ext_atomic_arg_sizes_be`).
+                payload = [original.to_bytes(length, "little" if length == ATOMIC_SIZE else "big")]
         if not fits:
             requester.fail(CompletionStatus.BAD_RESP_ERR)
             return
