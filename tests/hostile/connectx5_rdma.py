@@ -35,7 +35,7 @@ from tests.models.mlx5_user import make_context, make_memory
 QKEY: Final = 0x11111111
 REMOTE: Final[dict[str, int]] = {"remote_read": 1, "remote_write": 1, "atomic": 1}
 LONG_PAGES: Final = 1 << 15
-"""Of the key of which messages of 1 GiB are made."""
+"""The pages of the key of which segments of 128 MiB are made."""
 BUFFER: Final = 1 << 16
 MOST_CONTEXTS: Final = 16
 INLINE_SIZES: Final = (0, 8, 28, 0x3FF)
