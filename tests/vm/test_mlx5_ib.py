@@ -200,6 +200,7 @@ def test_counters_are_equal_to_the_log(pair: Pair) -> None:
         both(b, a, f"ib_{words} -x {V2} {size} -n {number}")
     both(b, a, f"ib_send_bw -x {V2} -s 4096 -n 300 -r 1")
     assert {name: q_counters(b)[name] for name in count} == count
+    assert on_the_wire(pair)["b", "RNR"]
     assert early_frames(pair) == early
 
 
