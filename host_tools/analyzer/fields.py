@@ -19,9 +19,10 @@ IN_WORDS: Final = (
     "address", "av", "block", "bytes", "channel", "chunk", "count", "cqn", "descriptor", "device",
     "dmac", "dqpn", "eqn", "errno", "first", "hash", "headers", "imm", "immediate", "inline",
     "input", "inv_rkey", "iova", "key", "len", "length", "lkey", "max_io_size", "metadata", "mss",
-    "output", "part", "path", "payload", "pgshift", "pieces", "psn", "qkey", "qpn", "queue_depth",
-    "raddr", "receive", "recon", "rkey", "rqn", "sector", "sectors", "sequence", "session", "sge",
-    "sqn", "srqn", "swap_add", "tid", "timer", "user", "vendor_err", "version", "vlan", "wqe",
+    "octowords", "output", "part", "path", "payload", "pgshift", "pieces", "psn", "qkey", "qpn",
+    "queue_depth", "raddr", "receive", "recon", "repeats", "rkey", "rqn", "sector", "sectors",
+    "sequence", "session", "sge", "sqn", "srqn", "stride", "swap_add", "tid", "timer", "user",
+    "vendor_err", "version", "vlan", "wqe",
 )  # fmt: skip
 """The fields that decoders write into lines by a name of their own, not by a table's."""
 _TABLES: Final = (

@@ -18,6 +18,9 @@ from bluebridge.device.layout.mlx5.wqe import (
     INVALID_LKEY,
     KLM,
     OWN_QKEY,
+    REPEAT,
+    REPEAT_BLOCK,
+    STRIDED,
     SendOpcode,
     UmrFlag,
 )
@@ -311,9 +314,27 @@ def _pages(rdma: Rdma) -> bytes:
 
 
 def _parts(rdma: Rdma) -> bytes:
-    """Parts of other keys, of keys that consist of parts themselves, the same one among them."""
+    """Parts of other keys, of keys that consist of parts themselves, the same one among them.
+
+    Some say that they repeat.
+    """
     chance = rdma.guest.chance
-    return b"".join(
+    head = b""
+    if not chance.getrandbits(2):
+        head = bytes(
+            REPEAT.pack(
+                byte_count=chance.choice((PAGE, 4 * PAGE, chance.getrandbits(32))),
+                operation=REPEAT_BLOCK,
+                repeats=chance.choice((0, 1, 16, 0xFFFF_FFFF, chance.getrandbits(32))),
+                entries=chance.choice((0, 1, 1, 4, 64, chance.getrandbits(16))),
+            )
+        )
+        if chance.getrandbits(1):
+            key, stride = chance.choice((*rdma.rkeys, *rdma.parts)), chance.getrandbits(16)
+            return head + bytes(
+                STRIDED.pack(stride=stride, byte_count=PAGE, key=key, address=START)
+            )
+    return head + b"".join(
         bytes(
             KLM.pack(
                 byte_count=chance.choice((PAGE, BUFFER, 0, chance.getrandbits(32))),

@@ -217,6 +217,28 @@ KLM = Struct(
     doc="An entry in the list of a key that consists of parts of others, such as a window.",
     source="mlx5_ifc.h: mlx5_ifc_klm_bits",
 )
+REPEAT_BLOCK: Final = 0x400
+"""What stands where `KLM` has a key: entries of `STRIDED` follow, not of `KLM`."""
+REPEAT = Struct(
+    "REPEAT",
+    SEGMENT_BYTES,
+    u32("byte_count", 0x00, "of all entries, once"),
+    u32("operation", 0x04, "REPEAT_BLOCK"),
+    u32("repeats", 0x08, "how many times the entries come"),
+    u16("entries", 0x0E),
+    doc="The head of a list whose entries repeat, such as columns of a matrix.",
+    source="inc/qp.h: struct mlx5_stride_block_ctrl_seg",
+)
+STRIDED = Struct(
+    "STRIDED",
+    SEGMENT_BYTES,
+    u16("stride", 0x00, "how many bytes further the entry is each time"),
+    u16("byte_count", 0x02),
+    u32("key", 0x04),
+    u64("address", 0x08, "the first time, in the region of that key"),
+    doc="An entry behind `REPEAT`.",
+    source="inc/qp.h: struct mlx5_stride_block_entry",
+)
 OWN_QKEY: Final = 1 << 31
 FENCE_SHIFT: Final = 5
 SEND_DOORBELL = Struct(

@@ -3,7 +3,8 @@
 Linux `ib/umr.c`, `ib/wr.c: set_reg_wr, set_linv_wr`. A list may come in several work requests,
 the last of which names the fields that make the key usable. Memory windows and registrations with
 gaps are keys whose lists name parts of other keys (rdma-core `providers/mlx5/qp.c: set_bind_wr`,
-Linux `ib/mr.c: mlx5_ib_sg_to_klms`).
+Linux `ib/mr.c: mlx5_ib_sg_to_klms`), interleaved ones keys whose parts repeat (rdma-core
+`umr_strided_seg_create`).
 """
 
 from __future__ import annotations
@@ -15,7 +16,15 @@ from typing import Final, NamedTuple
 
 from bluebridge.device.layout.buslog import What
 from bluebridge.device.layout.mlx5.contexts import MKC
-from bluebridge.device.layout.mlx5.wqe import CTRL, INLINE, UMR, KeyMask, UmrFlag
+from bluebridge.device.layout.mlx5.wqe import (
+    CTRL,
+    INLINE,
+    REPEAT,
+    REPEAT_BLOCK,
+    UMR,
+    KeyMask,
+    UmrFlag,
+)
 from bluebridge.device.mlx5.rings.message_requests import DATA_SEGMENT, read_flags
 from bluebridge.device.rdma.memory.region import (
     EVERYTHING,
@@ -81,6 +90,8 @@ WINDOWS: Final = HARMLESS | int(
 ANY_PAIR: Final = 0xFFFFFF
 _KLM: Final = Struct(">IIQ")
 """The table `KLM`, compiled."""
+_STRIDED: Final = Struct(">HHIQ")
+"""The table `STRIDED`, compiled."""
 
 
 class Change(NamedTuple):
@@ -173,12 +184,14 @@ class KeyUpdater:
         if values.rights & REMOTE_CHANGES:
             # Whether the owner may change memory, too, is up to the keys behind it.
             values = values._replace(rights=values.rights | Rights.LOCAL_WRITE)
-        parts = parts_of(_bytes_of(change, memory))
+        parts, repeats = _listed(_bytes_of(change, memory))
+        length = sum(part.length for part in parts) * max(repeats, 1)
         if MKC.get(change.context, "length64"):  # what no part is for, nobody reaches
             values = values._replace(length=EVERYTHING)
-        elif change.mask & KeyMask.LENGTH and values.length > sum(part.length for part in parts):
+        elif change.mask & KeyMask.LENGTH and values.length > length:
             raise AccessError(f"parts of less than {values.length:#x} bytes")
-        entries, mapped = Entries(parts=parts) if parts else None, region.mapped
+        entries = Entries(parts=parts, repeats=repeats) if parts else None
+        mapped = region.mapped
         must_be_free = bool(change.flags & UmrFlag.MUST_BE_FREE)
         self._regions.update(
             change.key, fields, values, entries, change.offset, pd=pd, must_be_free=must_be_free
@@ -328,6 +341,27 @@ def _bytes_of(change: Change, memory: LocalMemory) -> bytes:
     if isinstance(listed, bytes):
         return listed
     return b"".join(memory.gather([listed], note=True, what=What.PAGE_LIST))
+
+
+def _listed(listed: bytes) -> tuple[list[Part], int]:
+    """Return the parts in a list, and how many times they come; 0 in one of `KLM`.
+
+    Raises `AccessError` for a list that contradicts itself.
+    """
+    get = REPEAT.get
+    if len(listed) < REPEAT.size or get(listed, "operation") != REPEAT_BLOCK:
+        return parts_of(listed), 0
+    count, repeats = get(listed, "entries"), get(listed, "repeats")
+    raw = listed[REPEAT.size : REPEAT.size + count * _STRIDED.size]
+    if not count or not repeats or len(raw) < count * _STRIDED.size:
+        raise AccessError(f"{count} entries {repeats} times in a list of {len(listed)} bytes")
+    parts = [
+        Part(key, address, length, stride)
+        for stride, length, key, address in _STRIDED.iter_unpack(raw)
+    ]
+    if sum(part.length for part in parts) != get(listed, "byte_count"):
+        raise AccessError(f"entries of other than {get(listed, 'byte_count')} bytes")
+    return parts, repeats
 
 
 def parts_of(listed: bytes, size: int = 0) -> list[Part]:

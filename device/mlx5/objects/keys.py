@@ -13,17 +13,23 @@ from typing import Final
 from bluebridge.device.layout.mlx5.commands import Status
 from bluebridge.device.layout.mlx5.contexts import MKC, AccessMode
 from bluebridge.device.layout.mlx5.objects import CREATE_MKEY, ENTRY, LIST
-from bluebridge.device.layout.mlx5.wqe import KLM
+from bluebridge.device.layout.mlx5.wqe import KLM, REPEAT, REPEAT_BLOCK, STRIDED
 from bluebridge.device.mlx5.numbers import Numbers
-from bluebridge.device.mlx5.objects.key_updates import ANY_PAIR, LOW_BYTE, KeyUpdater, parts_of
+from bluebridge.device.mlx5.objects.key_updates import (
+    ANY_PAIR,
+    KEY_BITS,
+    LOW_BYTE,
+    KeyUpdater,
+    parts_of,
+)
 from bluebridge.device.mlx5.rings.user_memory import Part, UserMemory
 from bluebridge.device.mlx5.settings.capabilities import LOG_MAX_KEYS
 from bluebridge.device.mlx5.settings.refused import Refused
 from bluebridge.device.rdma.memory.region import EVERYTHING, MemoryRegion, Rights, pages_of
 from bluebridge.device.rdma.memory.regions import MemoryRegions
 
-FIRST_KEY: Final = 2
-"""The first index: keys 0x000 to 0x1ff stand for none and for the end of lists."""
+FIRST_KEY: Final = (REPEAT_BLOCK >> KEY_BITS) + 1
+"""The first index: keys 0x000 to 0x4ff stand for none, the end of lists, and lists that repeat."""
 MAX_KEYS: Final = (1 << LOG_MAX_KEYS) - FIRST_KEY
 RESERVED_LKEY: Final = 0xFFFF_FF00
 """All of memory in every domain, for queue pairs that may use it; an index that no key gets."""
@@ -138,10 +144,20 @@ class MemoryKeys:
         if region is None or not region.part_keys:
             return b""
         many = len(region.starts) > MOST_SHOWN
-        end = region.starts[MOST_SHOWN] if many else region.mapped
-        return b"".join(
-            KLM.pack(byte_count=part.length, key=part.key, address=part.address)
-            for part in region.parts_at(region.origin, end)
+        end = region.starts[MOST_SHOWN] if many else region.cycle or region.mapped
+        parts = region.parts_at(region.origin, end)
+        if not region.cycle:
+            return b"".join(
+                KLM.pack(byte_count=length, key=key, address=address)
+                for key, address, length, _ in parts
+            )
+        head = REPEAT.pack(
+            byte_count=region.cycle, operation=REPEAT_BLOCK,
+            repeats=region.mapped // region.cycle, entries=len(region.starts),
+        )  # fmt: skip
+        return bytes(head) + b"".join(
+            STRIDED.pack(stride=stride, byte_count=length, key=key, address=address)
+            for (key, address, length, _), stride in zip(parts, region.strides, strict=False)
         )
 
     def destroy(self, index: int) -> None:

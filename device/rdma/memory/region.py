@@ -87,11 +87,15 @@ def pages_of(start: int, length: int, page_shift: int) -> int:
 
 
 class Part(NamedTuple):
-    """A part of an indirect region: `length` bytes from `address` on of the region `key`."""
+    """A part of an indirect region: `length` bytes from `address` on of the region `key`.
+
+    Where parts repeat, this one is `stride` bytes further each time.
+    """
 
     key: int
     address: int
     length: int
+    stride: int = 0
 
 
 def _no_pieces() -> array[int]:
@@ -116,6 +120,7 @@ class MemoryRegion:
     the only one whose peer may use it, 0 for any. A region that is not `direct` consists of parts
     of other regions, then `part_keys` has the key of each piece, or of pages that may be absent:
     `lent` has the address of each, `NOWHERE` or with `READ_ONLY` in it, and there are no pieces.
+    Parts that repeat do so every `cycle` bytes, each its `strides` further; without it they do not.
     """
 
     index: int
@@ -142,6 +147,8 @@ class MemoryRegion:
     part_keys: array[int] = field(default_factory=_no_keys)
     direct: bool = True
     lent: array[int] = field(default_factory=_no_pieces)
+    cycle: int = 0
+    strides: array[int] = field(default_factory=_no_keys)
 
     @property
     def pieces(self) -> int:
@@ -186,28 +193,35 @@ class MemoryRegion:
     def parts_at(self, va: int, length: int) -> Iterator[Part]:
         """Yield what of other regions `length` bytes at `va` are; raises `AbsentError`.
 
-        There may be a million: who has seen enough makes no more of them.
+        There may be a million, or 2**48 that repeat: who has seen enough makes no more of them.
         """
-        offset = va - self.origin
+        left = self.mapped - (va - self.origin)
+        turn, offset = divmod(va - self.origin, self.cycle or self.mapped)
         index = bisect_right(self.starts, offset) - 1
         while length:
-            if offset >= self.mapped:
+            if left <= 0:
                 raise AbsentError(self.key, va)
             within = offset - self.starts[index]
+            if self.cycle:
+                within += turn * self.strides[index]
             taken = min(self._end(index) - offset, length)
             yield Part(self.part_keys[index], self.addresses[index] + within, taken)
-            offset, length, index = offset + taken, length - taken, index + 1
+            offset, length, index, left = offset + taken, length - taken, index + 1, left - taken
+            if index == len(self.starts):
+                turn, offset, index = turn + 1, 0, 0
 
     def _end(self, index: int) -> int:
-        """Return where a piece or part ends, in bytes behind address `origin`."""
-        return self.mapped if index + 1 == len(self.starts) else self.starts[index + 1]
+        """Return where a part ends, in bytes behind where the first one begins."""
+        last = index + 1 == len(self.starts)
+        return self.cycle or self.mapped if last else self.starts[index + 1]
 
-    def put_parts(self, parts: Sequence[Part], at: int) -> None:
+    def put_parts(self, parts: Sequence[Part], at: int, repeats: int = 0) -> None:
         """Put parts of other regions, none of them empty, into the list from number `at` on.
 
-        It costs as much as there are new ones, unless others behind them move.
+        It costs as much as there are new ones, unless others behind them move. Parts that come
+        `repeats` times are a list of their own, as is what replaces them.
         """
-        if not self.part_keys:
+        if not self.part_keys or self.cycle or repeats:
             self.forget_pages()
             self.origin, self.direct = self.start, False
         count, offset = len(parts), self.mapped if at == len(self.starts) else self.starts[at]
@@ -223,6 +237,9 @@ class MemoryRegion:
         self.addresses[at : at + count] = array("Q", [part.address for part in parts])
         if moved:
             self.starts[at + count :] = array("Q", [start + moved for start in behind])
+        if repeats:
+            self.cycle, self.mapped = self.mapped, self.mapped * repeats
+            self.strides = array("I", [part.stride for part in parts])
 
     def page_list(self) -> list[int]:
         """Return the addresses of the pages of the translation; none of one of parts."""
@@ -273,6 +290,7 @@ class MemoryRegion:
         """Remove the translation."""
         self.starts, self.addresses, self.mapped = _no_pieces(), _no_pieces(), 0
         self.part_keys, self.direct, self.lent = _no_keys(), True, _no_pieces()
+        self.cycle, self.strides = 0, _no_keys()
 
     def bind(self, parent: MemoryRegion, va: int, length: int, *, zero_based: bool) -> None:
         """Bind this window to `length` bytes of `parent` from its address `va` on."""
@@ -284,6 +302,7 @@ class MemoryRegion:
         self.starts, self.addresses = parent.starts, parent.addresses
         self.mapped = parent.mapped
         self.direct, self.part_keys, self.lent = parent.direct, parent.part_keys, parent.lent
+        self.cycle, self.strides = parent.cycle, parent.strides
         self.parent = parent
         parent.windows += 1
 

@@ -93,7 +93,8 @@ class Entries(NamedTuple):
     """New entries of a translation: `parts`, or pages of `1 << page_shift` bytes.
 
     `pages` is called once for `most` of these, for as many as the region needs where that is -1.
-    `lent`: some may be `NOWHERE`, or have `READ_ONLY` in their addresses.
+    `lent`: some may be `NOWHERE`, or have `READ_ONLY` in their addresses. Parts with `repeats` are
+    behind each other so many times, and their list has an entry more that says so.
     """
 
     page_shift: int = 0
@@ -101,6 +102,7 @@ class Entries(NamedTuple):
     most: int = -1
     parts: Sequence[Part] = ()
     lent: bool = False
+    repeats: int = 0
 
 
 class MemoryRegions:
@@ -266,7 +268,7 @@ class MemoryRegions:
         if depth >= MAX_DEPTH:
             raise AccessError(f"key {region.key:#x} is behind {MAX_DEPTH} others")
         found: list[Run] = []
-        for key, address, size in region.parts_at(va, length):
+        for key, address, size, _ in region.parts_at(va, length):
             if key == self._absent_key:
                 raise AbsentError(region.key, va)
             inner = self._permitted(key, address, size, _local(access), pd, 0)
@@ -349,12 +351,12 @@ class MemoryRegions:
                 raise AccessError(f"{start:#x}+{length:#x} is no region")
             self._set(region, mask, values)
         elif entries.pages is None:
-            self._check_parts(region, entries.parts, at)
+            self._check_parts(region, entries, at)
             if at and mask & Field.FREE and values.free:
                 raise AccessError(f"key {key:#x} becomes free, nothing is kept of its list")
             self._set(region, mask, values)
             self._pieces -= region.pieces
-            region.put_parts(entries.parts, at)
+            region.put_parts(entries.parts, at, entries.repeats)
             self._pieces += region.pieces
         else:
             self._update_pages(region, mask, values, (start, length), entries, at)
@@ -431,11 +433,14 @@ class MemoryRegions:
         pages[at : at + count] = new if entries.lent else [page >> shift << shift for page in new]
         return pages
 
-    def _check_parts(self, region: MemoryRegion, parts: Sequence[Part], at: int) -> None:
+    def _check_parts(self, region: MemoryRegion, entries: Entries, at: int) -> None:
         """Raise `AccessError` unless parts may be put into the list of a region from `at` on."""
-        count = len(region.part_keys)
-        if at > count or at + len(parts) > min(region.max_pages, self.most_pages):
+        parts, count = entries.parts, len(region.part_keys)
+        needed = at + len(parts) + (entries.repeats > 0)
+        if at > count or needed > min(region.max_pages, self.most_pages):
             raise AccessError(f"{len(parts)} entries from {at} on, the MR has {count}")
+        if at and (entries.repeats or region.cycle):
+            raise AccessError(f"entries from {at} on of a list that repeats")
         if any(part.length <= 0 for part in parts):
             raise AccessError(f"key {region.key:#x} has a part of no length")
         if self._pieces + len(parts) > MAX_PIECES:

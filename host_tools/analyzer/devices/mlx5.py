@@ -286,6 +286,8 @@ def _parts(event: Event) -> Iterable[tuple[fields.Struct, int]]:
         return mlx5_entries.send_parts(data)
     if event.what is What.RQ_WQE:
         return mlx5_entries.receive_parts(data)
+    if event.what is What.PAGE_LIST:
+        return mlx5_entries.list_parts(data)
     return mlx5_entries.completion_parts(data) if event.what is What.CQE else ()
 
 
@@ -306,6 +308,7 @@ MLX5: Final = model.DeviceModel(
         What.SRQ_WQE: mlx5_entries.shared_words,
         What.RQ_WQE: mlx5_entries.receive_words,
         What.CQE: mlx5_entries.completion_words,
+        What.PAGE_LIST: mlx5_entries.list_words,
         What.DOORBELL_RECORD: mlx5_entries.record_words,
     },
     parts=_parts,

@@ -114,6 +114,9 @@ def message_words(event: Event) -> str:
             words.append(f"raddr={address:#x} rkey={key:#x}")
         elif table in _OPERANDS:
             words += [f"{each.name}={table.get(data, each.name, place):#x}" for each in table]
+        elif table is wqe.UMR:
+            words.append(f"mkey={get(data, 'immediate'):#x}")
+            words.append(f"octowords={table.get(data, 'octowords', place)}")
         elif table is wqe.DATA:
             words += _data(data, place)
     return " ".join((who, *words))
@@ -142,6 +145,8 @@ def message_parts(data: bytes, *, datagram: bool) -> Iterator[tuple[Struct, int]
         tables.append(wqe.XRC)
     if opcode in _REMOTE:
         tables.append(wqe.REMOTE)
+    if opcode == wqe.SendOpcode.UMR:
+        tables.append(wqe.UMR)
     operands = wqe.OPERANDS.get((opcode, wqe.CTRL.get(data, "opcode_modifier")))
     if operands is not None:
         tables.append(operands)
@@ -150,7 +155,35 @@ def message_parts(data: bytes, *, datagram: bool) -> Iterator[tuple[Struct, int]
             return
         yield table, position
         position += table.size
-    yield from _data_parts(data, position, end)
+    if opcode != wqe.SendOpcode.UMR:  # the log has no more of one that changes a key
+        yield from _data_parts(data, position, end)
+
+
+def list_words(event: Event) -> str:
+    """Describe the list of a key: its blocks, as far as they are there, if they repeat."""
+    data, words = event.data, [f"page list {event.obj:#x}"]
+    for table, place in list_parts(data):
+        if table is wqe.REPEAT:
+            words.append(f"repeats={table.get(data, 'repeats', place)}")
+            continue
+        address, count, key, stride = (
+            table.get(data, name, place) for name in ("address", "byte_count", "key", "stride")
+        )
+        words.append(f"part={address:#x}+{count} key={key:#x} stride={stride}")
+    return " ".join(words)
+
+
+def list_parts(data: bytes) -> Iterator[tuple[Struct, int]]:
+    """Yield the structures of a list whose blocks repeat.
+
+    Nothing tells lists of pages and of parts apart, but no address of a page looks like this head.
+    """
+    size = wqe.STRIDED.size
+    if len(data) < size or wqe.REPEAT.get(data, "operation") != wqe.REPEAT_BLOCK:
+        return
+    yield wqe.REPEAT, 0
+    for number in range(1, min(wqe.REPEAT.get(data, "entries"), len(data) // size - 1) + 1):
+        yield wqe.STRIDED, number * size
 
 
 def shared_words(event: Event) -> str:

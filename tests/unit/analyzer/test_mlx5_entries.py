@@ -8,8 +8,17 @@ from typing import cast
 from bluebridge.device.buslog.reader import Event
 from bluebridge.device.fabric.local import LocalFabric
 from bluebridge.device.layout.buslog import What
+from bluebridge.device.layout.mlx5.contexts import AccessMode
 from bluebridge.device.layout.mlx5.queue_pairs import Receives, Service
-from bluebridge.device.layout.mlx5.wqe import INLINE, SendOpcode
+from bluebridge.device.layout.mlx5.wqe import (
+    INLINE,
+    REPEAT,
+    REPEAT_BLOCK,
+    STRIDED,
+    UMR,
+    KeyMask,
+    SendOpcode,
+)
 from bluebridge.host_tools.analyzer.devices.mlx5 import MLX5
 from tests.models.mlx5_node import Mlx5Node, ethernet, mac_of
 from tests.models.mlx5_pair import RoceNode, remote, vector
@@ -87,4 +96,24 @@ def test_entries_of_queue_pairs_and_of_shared_receives() -> None:
     assert told(a, What.UD_WQE) == [
         f"WQE qpn={datagrams.number:#x} SEND signaled index=0 to=0x42 address=3 "
         "gid=::ffff:10.9.0.2"  # what follows is not in the log
+    ]
+
+
+def test_a_list_whose_blocks_repeat_is_told_by_its_blocks() -> None:
+    fabric = LocalFabric()
+    a, b = RoceNode(1, fabric), RoceNode(2, fabric)
+    one = a.make_pair(log_sq_size=4)
+    one.connect(b.make_pair())
+    region = a.make_key((a.host.allocate(4096),))
+    key = a.make_key((), access_mode=AccessMode.KLMS, length64=0, free=1, umr=1, translations=4)
+    head = {"operation": REPEAT_BLOCK, "repeats": 3, "entries": 0xFFFF, "byte_count": 8}
+    listed = bytes(REPEAT.pack(head)) + bytes(STRIDED.pack(stride=10, byte_count=8, key=region))
+    control = bytes(UMR.pack(octowords=2, mask=int(KeyMask.FREE)))
+    one.post(SendOpcode.UMR, control + bytes(64) + one.data(listed), last=key & ~0xFF)
+    one.post(SendOpcode.UMR, control + bytes(64) + one.data(bytes(32)), last=key & ~0xFF)
+    assert told(a, What.SQ_WQE)[0] == (
+        f"WQE qpn={one.number:#x} UMR signaled index=0 mkey={key & ~0xFF:#x} octowords=2"
+    )
+    assert told(a, What.PAGE_LIST) == [
+        f"page list {one.number:#x} repeats=3 part=0x0+8 key={region:#x} stride=10"
     ]

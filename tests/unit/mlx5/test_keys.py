@@ -11,8 +11,17 @@ from bluebridge.device.layout.fields import Value
 from bluebridge.device.layout.mlx5.commands import Opcode, Status
 from bluebridge.device.layout.mlx5.contexts import MKC, AccessMode
 from bluebridge.device.layout.mlx5.cqe import CQE, ERROR_CQE, CqeOpcode, Syndrome
-from bluebridge.device.layout.mlx5.objects import CREATE_MKEY, ENTRY, SPECIAL_CONTEXTS
-from bluebridge.device.layout.mlx5.wqe import KLM, UMR, KeyMask, SendOpcode, UmrFlag
+from bluebridge.device.layout.mlx5.objects import CREATE_MKEY, ENTRY, LIST, SPECIAL_CONTEXTS
+from bluebridge.device.layout.mlx5.wqe import (
+    KLM,
+    REPEAT,
+    REPEAT_BLOCK,
+    STRIDED,
+    UMR,
+    KeyMask,
+    SendOpcode,
+    UmrFlag,
+)
 from bluebridge.device.mlx5.objects.keys import PARTS
 from tests.models.mlx5_pair import Pair, RoceNode, opcodes, remote
 
@@ -263,6 +272,112 @@ def test_a_registration_with_gaps_is_a_list_of_parts(nodes: tuple[RoceNode, Roce
     unbind(b, key)
     assert opcodes(b.sent()) == [CqeOpcode.REQUEST] * 2
     assert write(a, key, START, b"late") == "REMOTE_ACCESS_ERR"
+
+
+# -- interleaved keys: rdma-core's (providers/mlx5/qp.c: umr_strided_seg_create) ------------------
+
+SPREAD = int(KeyMask.FREE | KeyMask.LENGTH | KeyMask.START | KeyMask.REMOTE_WRITE)
+
+
+def repeating(blocks: list[tuple[int, int, int, int]], **head: int) -> bytes:
+    """A list whose entries repeat: strides, lengths, keys and addresses."""
+    what = {
+        "operation": REPEAT_BLOCK, "repeats": 3, "entries": len(blocks),
+        "byte_count": sum(block[1] for block in blocks), **head,
+    }  # fmt: skip
+    names = ("stride", "byte_count", "key", "address")
+    packed = [bytes(STRIDED.pack(dict(zip(names, block, strict=True)))) for block in blocks]
+    listed = bytes(REPEAT.pack(what)) + b"".join(packed)
+    return listed.ljust(-(-len(listed) // 64) * 64, b"\0")
+
+
+def spread(pair: Pair, key: int, listed: bytes, length: int, *, inline: bool = True) -> str:
+    """Post a change that gives a key this list, and return how that ended."""
+    pair.sent()
+    flags = UmrFlag.INLINE if inline else 0
+    control = UMR.pack(flags=flags, octowords=len(listed) // KLM.size, mask=SPREAD)
+    values = {"start": START, "length": length, "remote_write": 1, "qpn": ANY_PAIR}
+    if not inline:
+        listed = pair.data(listed)
+    pair.post(SendOpcode.UMR, bytes(control) + bytes(MKC.pack(values)) + listed, last=key & ~0xFF)
+    (done,) = pair.sent()
+    if CQE.get(done, "opcode") == CqeOpcode.REQUEST:
+        return "OK"
+    return Syndrome(ERROR_CQE.get(done, "syndrome")).name
+
+
+@pytest.mark.parametrize("inline", [True, False])
+def test_an_interleaved_key_spreads_what_is_written_over_blocks(
+    pairs: tuple[Pair, Pair], *, inline: bool
+) -> None:
+    a, b = pairs
+    region, pages = make_region(b.node)
+    key = make_window(b.node)
+    listed = repeating([(10, 8, region, START), (10, 8, region, START + 64)])
+    assert spread(b, key, listed, 48, inline=inline) == "OK"
+    content = bytes(range(1, 49))
+    assert write(a, key, START, content) == "OK"
+    first = content[:8] + b"\0\0" + content[16:24] + b"\0\0" + content[32:40]
+    second = content[8:16] + b"\0\0" + content[24:32] + b"\0\0" + content[40:48]
+    assert b.node.host.peek(pages[0], 92) == first.ljust(64, b"\0") + second
+    answer = b.node.command(Opcode.QUERY_MKEY, number=key >> 8)
+    assert answer[LIST:] == listed[:48]
+    assert spread(b, key, repeating([(0, 4, region, START)]), 12, inline=inline) == "OK"  # twice
+    assert write(a, key, START, b"onto") == "OK"
+    assert write(a, key, START, b"it, last one") == "OK"
+    assert b.node.host.peek(pages[0], 8) == b" one" + content[4:8]
+    assert write(a, key, START + 9, b"behind") == "REMOTE_ACCESS_ERR"
+
+
+@pytest.mark.parametrize("gone", ["free", "key", "region"])
+def test_nothing_is_reached_by_an_interleaved_key_that_is_gone(
+    pairs: tuple[Pair, Pair], gone: str
+) -> None:
+    a, b = pairs
+    region, _ = make_region(b.node)
+    key = make_window(b.node)
+    assert spread(b, key, repeating([(10, 8, region, START)]), 24) == "OK"
+    if gone == "free":
+        unbind(b, key)
+    else:
+        number = (key if gone == "key" else region) >> 8
+        assert b.node.status(Opcode.DESTROY_MKEY, number=number) is Status.OK
+    assert write(a, key, START, b"late") == "REMOTE_ACCESS_ERR"
+
+
+@pytest.mark.parametrize(
+    ("head", "size", "length"),
+    [
+        ({"entries": 0, "byte_count": 0}, 8, 0),
+        ({"entries": 0xFFFF}, 8, 8),
+        ({"entries": 4}, 8, 8),
+        ({"repeats": 0}, 8, 0),
+        ({"byte_count": 9}, 8, 24),
+        ({}, 0, 0),
+        ({}, 8, 25),
+        ({"repeats": 0xFFFF_FFFF}, 8, (1 << 64) - 1),
+    ],
+)
+def test_a_list_that_repeats_and_contradicts_itself_is_refused(
+    pairs: tuple[Pair, Pair], head: dict[str, int], size: int, length: int
+) -> None:
+    _, b = pairs
+    region, _ = make_region(b.node)
+    key = make_window(b.node)
+    listed = repeating([(10, size, region, START)], **head)
+    assert spread(b, key, listed, length) == "MW_BIND_ERR"
+    changed = b.node.adapter.objects.keys.regions.get(key >> 8)
+    assert changed is not None and changed.free and not changed.pieces
+
+
+def test_blocks_beyond_the_region_behind_them_are_not_reached(pairs: tuple[Pair, Pair]) -> None:
+    """Also where their addresses are beyond 64 bits."""
+    a, b = pairs
+    region, _ = make_region(b.node)
+    key = make_window(b.node)
+    listed = repeating([(0xFFFF, 8, region, START)], repeats=0xFFFF_FFFF)
+    assert spread(b, key, listed, 8 * 0xFFFF_FFFF) == "OK"
+    assert write(a, key, START, b"the first") == "REMOTE_ACCESS_ERR"
 
 
 # -- lists of parts with the command: UCX's (ib_mlx5dv_md.c: uct_ib_mlx5_devx_reg_ksm) ------------

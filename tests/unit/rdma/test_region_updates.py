@@ -179,6 +179,61 @@ def test_parts_of_other_regions_follow_each_other(regions: MemoryRegions) -> Non
     assert where(regions, key, 0x1007, 1) == [(0x10F00, 1)]
 
 
+def interleaved(regions: MemoryRegions, index: int, repeats: int, *parts: Part) -> int:
+    key = free_key(regions, index)
+    length = sum(part.length for part in parts) * repeats
+    values = Values(key, rights=ALL_RIGHTS, start=START, length=length)
+    entries = Entries(parts=parts, repeats=repeats)
+    regions.update(key, regions_module.REGISTERED, values, entries)
+    return key
+
+
+def test_parts_that_repeat_are_further_each_time(regions: MemoryRegions) -> None:
+    inner = registered(regions, 1, 0x10000)
+    parts = Part(inner, START, 8, 10), Part(inner, START + 0x100, 4, 0)
+    key = interleaved(regions, 2, 3, *parts)
+    whole = [(0x10800, 8), (0x10900, 4), (0x1080A, 8), (0x10900, 4), (0x10814, 8), (0x10900, 4)]
+    assert where(regions, key, START, 36) == whole
+    assert where(regions, key, START + 19, 6) == [(0x10811, 1), (0x10900, 4), (0x10814, 1)]
+    with pytest.raises(AccessError, match="outside"):
+        where(regions, key, START + 35, 2)
+    around = interleaved(regions, 3, 2, Part(key, START + 12, 2, 12))
+    assert where(regions, around, START, 4) == [(0x1080A, 2), (0x10814, 2)]
+    regions.update(key, 0, Values(), Entries(parts=[Part(inner, START + 4, 36)]))
+    assert where(regions, key, START, 36) == [(0x10804, 36)]
+    regions.update(key, Field.FREE, Values(free=True))
+    with pytest.raises(AccessError, match="not registered"):
+        where(regions, around, START, 4)
+
+
+def test_parts_that_repeat_for_ever_cost_what_an_access_may(regions: MemoryRegions) -> None:
+    most = (1 << 32) - 1
+    inner = registered(regions, 1, 0x10000)
+    key = interleaved(regions, 2, most, Part(inner, START, 1), Part(inner, START, 0xFFFE, 0xFFFF))
+    last = START + most * 0xFFFF - 0xFFFF
+    began = process_time()
+    assert where(regions, key, last, 1) == [(0x10800, 1)]
+    with pytest.raises(AccessError, match="outside"):
+        where(regions, key, last + 1, 1)
+    key = interleaved(regions, 3, most, Part(inner, START, 1))
+    with pytest.raises(AccessError, match=f"more than {MAX_RUNS} runs"):
+        where(regions, key, START, most)
+    assert process_time() - began < 2
+
+
+def test_a_list_that_repeats_changes_as_a_whole_and_has_a_head(regions: MemoryRegions) -> None:
+    part = Part(registered(regions, 1, 0x10000), START, 8, 8)
+    key = interleaved(regions, 2, 2, part, part)
+    with pytest.raises(AccessError, match="a list that repeats"):
+        regions.update(key, 0, Values(), Entries(parts=[part]), 1)
+    plain = indirect(regions, 3, part, part)
+    with pytest.raises(AccessError, match="a list that repeats"):
+        regions.update(plain, 0, Values(), Entries(parts=[part], repeats=2), 1)
+    full = free_key(regions, 4, room=2)
+    with pytest.raises(AccessError, match="2 entries"):
+        regions.update(full, 0, Values(), Entries(parts=[part, part], repeats=2))
+
+
 def test_each_key_on_the_way_has_to_permit_the_access(regions: MemoryRegions) -> None:
     inner = registered(regions, 1, 0x10000)
     key = indirect(regions, 2, Part(inner, START, 0x100))
