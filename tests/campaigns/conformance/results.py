@@ -104,6 +104,22 @@ def _entry(fields: dict[str, object]) -> Entry:
 
 
 _LACKING = (
+    (".*Reg C is not supported", "this ConnectX-5 has no flow meters (`flow_meter_reg_id`)"),
+    ("Crypto login details", "this ConnectX-5 encrypts nothing (`crypto`)"),
+    ("cuda-python", "a guest has no GPU"),
+    ("Create DC QP|DCI caps", "this ConnectX-5 has no DC (`dct`)"),
+    ("MEMIC atomic", "this ConnectX-5 has no MEMIC (`device_memory`)"),
+    ("NIC flow table does not support reformat", "this ConnectX-5 has no `reformat` of packets"),
+    ("NIC flow table does not support geneve", "this ConnectX-5 matches no Geneve"),
+    ("The device doesn't support general HCA CAPs 2", "this ConnectX-5 has no `hca_cap_2`"),
+    ("ODPv2", "this ConnectX-5 has one kind of page faults only (`mem_page_fault`)"),
+    ("This test is not supported on cx5/6", "the test names this ConnectX-5 by part number"),
+    (
+        r".*DrTable creation failed",
+        "software writes no flow tables of this ConnectX-5 (`sw_owner`): libmlx5 has the root only",
+    ),
+    ("Device mlx5_0 must be in switchdev mode", "this ConnectX-5 has no E-Switch"),
+    ("PCI device must be passed", "over VFIO these tests are a row of their own"),
     ("Create custom mr with additional access", "no driver of either card has FLUSH"),
     ("Device memory", "mlx4_ib has none (`alloc_dm`), this ConnectX-5 no MEMIC (`device_memory`)"),
     (

@@ -91,6 +91,14 @@ def test_each_of_rdma_cores_tests_counts_and_none_may_get_lost() -> None:
     assert late.status == FAILED and "no end in time" in late.reason
 
 
+def test_a_test_that_fails_for_what_the_device_lacks_is_skipped() -> None:
+    line = {"test": "tests.t.T.meter", "status": FAILED, "reason": "Error: Reg C is not supported)"}
+    (found,) = each_test(Ended(0, json.dumps(line)), 1, unsupported="Reg C is not supported")
+    assert found == Verdict(SKIPPED, line["reason"], "t.T.meter") and lacking(found.reason)
+    (failed,) = each_test(Ended(0, json.dumps(line)), 1, unsupported="Reg D")
+    assert failed.status == FAILED
+
+
 _KTAP = """\
 KTAP version 1
 1..4

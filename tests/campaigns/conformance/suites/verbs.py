@@ -14,7 +14,7 @@ from bluebridge.host_tools.programs.perftest import (
     listening,
 )
 from bluebridge.host_tools.programs.running import Ended
-from tests.campaigns.conformance.program import FAILED, Judge, Program, Verdict
+from tests.campaigns.conformance.program import FAILED, SKIPPED, Judge, Program, Verdict
 from tests.campaigns.conformance.session import BLUEFLAME, INFINIBAND, OPENSM, ROCE, ROCE_V2, Setup
 
 _BOTH = (ROCE, INFINIBAND)
@@ -282,10 +282,17 @@ def _rdma_core() -> list[Program]:
     return [rdma_core("tests", "", (ROCE, INFINIBAND, BLUEFLAME, ROCE_V2), each_test, short=True)]
 
 
-def each_test(ended: Ended, count: int = GENERIC) -> Sequence[Verdict]:
-    """A verdict for each line of `in_guest`, and one more when lines are missing."""
+def each_test(ended: Ended, count: int = GENERIC, unsupported: str = "") -> Sequence[Verdict]:
+    """A verdict for each line of `in_guest`, and one more when lines are missing.
+
+    Tests that fail with the words `unsupported` are skipped: the device lacks what they need.
+    """
     found = [
-        Verdict(line["status"], line["reason"], line["test"].removeprefix("tests."))
+        Verdict(
+            SKIPPED if unsupported and unsupported in line["reason"] else line["status"],
+            line["reason"],
+            line["test"].removeprefix("tests."),
+        )
         for line in map(_json, ended.output.splitlines())
         if line
     ]
