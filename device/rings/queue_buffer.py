@@ -100,8 +100,7 @@ class QueueBuffer:
 
     def write_entry(self, offset: int, entry: bytes | bytearray, what: What, obj: int = 0) -> None:
         """Store an entry that lies within one page, its last byte (the owner) after all others."""
-        place = offset + self._start
-        address = self.pages[place >> self._shift] + (place & self._mask)
+        address = self.address(offset)
         last = len(entry) - 1
         (view,) = self.bus.views([(address, last + 1)])
         view[:last] = entry[:last]

@@ -95,7 +95,7 @@ class ReceiveRing(OwnReceiveQueue):
 
     def take(self) -> ReceiveWork | None:
         """Consume and return the next entry; None when there is none. Raises `DmaError`."""
-        if self.head == self.index and not self._look():
+        if not self.waiting():
             return None
         index = self.index
         offset = self.base + ((index & self.mask) << self.shift)

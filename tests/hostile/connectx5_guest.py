@@ -78,11 +78,11 @@ class WireHost:
             self._used = -1
 
     def peek(self, address: int, length: int) -> bytes:
-        """Bytes as they are now."""
+        """Return the bytes at an address as they are now."""
         return bytes(self._view[address - RAM_BASE : address - RAM_BASE + length])
 
     def poke(self, address: int, data: bytes | bytearray) -> None:
-        """Other bytes."""
+        """Replace the bytes at an address."""
         self._view[address - RAM_BASE : address - RAM_BASE + len(data)] = data
 
     def run(self, seconds: float = 0.0) -> None:

@@ -190,7 +190,7 @@ def early_frames(pair: Pair) -> dict[str, int]:
 
 
 def test_counters_are_equal_to_the_log(pair: Pair) -> None:
-    """Those of `rdma statistic` and `ethtool -S`, after work that both tell in numbers."""
+    """`rdma statistic` and `ethtool -S` tell what the log has, after work of known numbers."""
     a, b = pair.machines
     ping(a, address(b))
     early = early_frames(pair)

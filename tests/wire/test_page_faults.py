@@ -91,7 +91,7 @@ def test_writes_to_absent_pages_of_a_running_server(
 
 @pytest.mark.parametrize("wire", ["messages", "packets"])
 def test_a_connectx3_waits_for_pages_of_a_connectx5(tmp_path: Path, wire: str) -> None:
-    """It writes, reads and sends to absent pages, and gets what comes from some."""
+    """A ConnectX-3 writes, reads and sends to absent pages, and gets what comes from some."""
     words = ["--card", "connectx3,connectx5", "--pro", "--wire", wire, "--no-log"]
     for name, card in ("a", "connectx3"), ("b", "connectx5"):
         mac = mac_of(ord(name) - ord("a") + 1).hex(":")

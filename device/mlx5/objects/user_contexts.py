@@ -82,7 +82,7 @@ _REACHES: Final[dict[int, Callable[[bytes], bool]]] = {
 
 @dataclass(slots=True)
 class _Record:
-    """What is noted of an object: who made it, what it names, and the memory that it is in."""
+    """An object's owner, the other objects that it names, and the memory that its parts are in."""
 
     owner: int
     named: list[Object]

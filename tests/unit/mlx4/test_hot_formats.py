@@ -163,7 +163,7 @@ def test_a_guests_datagram() -> None:
 
 
 def test_a_guests_completions() -> None:
-    """Those of errors have the syndromes in place of the check sum."""
+    """A completion in error has the syndromes where others have the check sum."""
     data, values = _filled(cqe.CQE, (*_HEAD, "smac", "byte_count", "wqe_index"), 2)
     assert list(guest_cq.ENTRY.unpack(data))[: len(values)] == values
     data, values = _filled(cqe.ERROR_CQE, _ERROR, 4)

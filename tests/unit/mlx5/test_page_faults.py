@@ -193,7 +193,7 @@ def test_a_receive_of_an_srq_names_the_srq() -> None:
 
 
 def test_requests_of_xrc_wait_for_absent_pages(paged: Paged) -> None:
-    """Those of the sender, those of the SRQ that a request names, and what it writes to."""
+    """Pages of the sender, of the SRQ that a request names, and of what it writes to are absent."""
     (a, b), here, there = paged.nodes, paged.here, paged.there
     xrcd, cq = b.make(Opcode.ALLOC_XRCD), b.make_cq()
     queues = [b.make_xrc_srq(xrcd, cq) for _ in range(2)]

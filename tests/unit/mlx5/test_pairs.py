@@ -657,7 +657,7 @@ def test_an_address_that_changes_reroutes_many_pairs_in_portions(
 
 
 def test_a_pair_of_umr_hears_nobody(nodes: tuple[RoceNode, RoceNode]) -> None:
-    """It changes keys of all domains: a request that names it is not carried out."""
+    """A pair that changes keys of all domains carries out no request that names it."""
     a, b = nodes
     umr, peer = a.make_pair(Service.UMR), b.make_pair()
     for pair, other in ((umr, peer), (peer, umr)):
